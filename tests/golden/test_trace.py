@@ -35,6 +35,7 @@ TRACE_RULES = (
     "uneven-step-times",
     "many-tiny-copies",
     "rank-straggler",
+    "implausible-trace",
 )
 Cli = Callable[..., str]
 

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from rocsolid.model.finding import Finding
+from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.trace import (
     Category,
     CategoryTime,
     CollectiveTime,
     CopyRow,
     DeviceTrace,
+    Doubt,
+    DoubtKind,
     Gap,
     HostRegion,
     IdleCause,
@@ -113,6 +115,7 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
         [kernels("void at::native::vectorized_elementwise_kernel<4>", Category.ELEMENTWISE, 20)],
         [kernels("triton_poi_fused_0", Category.ELEMENTWISE, 40), kernels("at::native::x", Category.ELEMENTWISE, 5)],
     ),
+    "TRC013": ([file(doubts=(Doubt(kind=kind, text="lost"),)) for kind in DoubtKind], [file()]),
 }  # fmt: skip
 
 
@@ -136,6 +139,16 @@ def test_rule_reports_its_hazard_and_nothing_else(code: str) -> None:
             assert "{" not in text
     for trace in CASES[code][1]:
         assert found(trace, code) == []
+
+
+def test_findings_about_a_doubtful_trace_are_notes_that_name_the_doubt() -> None:
+    doubt = Doubt(kind=DoubtKind.LOST_KERNELS, text="kernels are lost")
+    trace = replace(idle(IdleCause.LATE_LAUNCH, 30), doubts=(doubt,))
+    (finding,) = found(trace, "TRC001")
+
+    assert finding.severity is Severity.INFO
+    assert finding.why.endswith("Uncertain: kernels are lost (TRC013).")
+    assert finding.cause == "TRC013:the trace"
 
 
 def test_replayed_kernels_are_not_advised_to_be_captured() -> None:

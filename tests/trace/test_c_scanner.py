@@ -35,12 +35,20 @@ SOURCE = ROOT / "src/rocsolid/trace/readers/scan/scan.c"
 PLAIN_EVENTS = [
     {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "main"}},
     host("cpu_op", "aten::mm", "10.5", "4"),
+    {
+        **host("cpu_op", "aten::convolution", "10.6", "4"),
+        "args": {"Input Dims": [[1, 3], []], "Input type": ["c10::Half", ""], "Concrete Inputs": ["", "[2, 2]"]},
+    },
+    {**host("cpu_op", "aten::slice", "10.6", "4"), "args": {"Input Dims": [[4]], "Concrete Inputs": ["", "1"]}},
+    {**call("10.9", "1", 6), "args": {"correlation": 6, "kernel": "Cijk_x", "dtype": "unused here"}},
     host("python_function", "torch/nn/modules/module.py(1): forward", "10.25", "90"),
     call("11.001", "2.25", 7),
     {"ph": "s", "id": 7, "pid": 1, "tid": 1, "ts": "11", "cat": "ac2g", "name": "ac2g"},
     kernel("20.001", "5.123", 7, args={"grid": [3, 1, 1], "block": [64, 1, 1], "registers per thread": 32}),
     copy("30", "1", 8, 4096),
     kernel("40.1", "0", 9, args={"grid": [3, 1, 1], "block": [64, 1, 1]}),
+    kernel("40.2", "1", 9, args={"Collective name": "allreduce", "In msg nelems": 64, "dtype": "BFloat16"}),
+    kernel("40.3", "1", 9, args={"Collective name": "a" * 3000}),
     {"ph": "i", "name": "[memory]", "ts": "41.5", "pid": 1, "tid": 1, "args": {"Bytes": 512, "Device Type": 1}},
     host("user_annotation", "ProfilerStep#1", "9", "100"),
     host("Trace", "PyTorch Profiler (0)", "0", "200"),
@@ -54,6 +62,7 @@ def contents(builder: KinetoColumnBuilder) -> dict[str, Any]:
         "name": list(builder.names),
         "launch_config": list(builder.launch_configs),
         "thread": list(builder.threads),
+        "detail": list(builder.details),
     }
     tables = {}
     for table, rows in found.items():
@@ -98,8 +107,10 @@ def test_kineto_events_are_read_as_in_python(native: ctypes.CDLL, layout: str, f
 
     found = by_scanner(native, text, following)
     assert found == by_python(text)
-    assert found["device"]["start"] == [20_001, 30_000, 40_100]
-    assert found["device"]["bytes"] == [-1, 4096, -1]
+    assert found["device"]["start"] == [20_001, 30_000, 40_100, 40_200, 40_300]
+    assert found["device"]["bytes"] == [-1, 4096, -1, -1, -1]
+    assert found["device"]["detail"][-2:] == [b'"allreduce"\x0064\0\0"BFloat16"\0\0', b""]
+    assert found["ops"]["detail"][2].count(b"\0") == 4 and b"1" not in found["ops"]["detail"][2]
 
 
 UNUSUAL = {

@@ -16,6 +16,7 @@ def some(count: int, correlation: int, dtype: type[np.signedinteger] = np.int64)
         thread=numbers.astype(np.int32),
         correlation=np.full(count, correlation, dtype=dtype),
         external=np.full(count, -1, dtype=dtype),
+        detail=np.zeros(count, dtype=np.int32),
     )
 
 

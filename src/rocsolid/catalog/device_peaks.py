@@ -1,4 +1,4 @@
-"""Peak bandwidth, compute units and wavefronts of AMD GPUs, with their sources. The peaks of other GPUs are unknown."""
+"""Peak bandwidth, peak operations, compute units and wavefronts of GPUs, with their sources. Other GPUs are unknown."""
 
 import re
 from dataclasses import replace
@@ -7,7 +7,9 @@ from typing import Final
 from rocsolid.model.device_peaks import DevicePeaks
 from rocsolid.model.evidence import Evidence, claim, source
 
-_MODEL_NAME: Final = re.compile(r"\bMI\d{2,3}[AX]?\b")
+_MODEL_NAME: Final = re.compile(
+    r"\bMI\d{2,3}[AX]?\b|(?<=RX )[79]\d{3}(?: XTX?| GRE)?|(?<=RTX )\d{4}\b|\b(?:[ABHV][123]\d0|L40S)(?=\b|-)"
+)
 _UNITS: Final = claim(
     "ROCm documentation, reference/gpu-specs", "Compute units by model; for a card with two dies, per die."
 )
@@ -34,22 +36,58 @@ _CDNA4: Final = claim(
 )
 
 
-def _peaks(name: str, arch: str, gb_per_s: float, units: int, waves: int, *evidence: Evidence) -> DevicePeaks:
+_DATA_SHEETS: Final = claim(
+    "data sheets of AMD and NVIDIA for each product", "Dense matrix peaks by type, without sparsity, at boost clock."
+)
+_NVIDIA: Final = claim("NVIDIA, data sheets of V100, A100, H100, H200, B200, L40S", "Bandwidth, SMs and memory size.")
+_RDNA: Final = claim("AMD, product pages of Radeon RX 7900 XTX and RX 9070 XT", "Bandwidth and compute units.")
+
+
+def _peaks(
+    name: str, arch: str, gb_per_s: float, units: int, waves: int, *evidence: Evidence, gb: int = 0, **tflops: float
+) -> DevicePeaks:
     return DevicePeaks(
-        name=name, arch=arch, memory_gb_per_s=gb_per_s, compute_units=units, waves_per_unit=waves, evidence=evidence
+        name=name,
+        arch=arch,
+        memory_gb_per_s=gb_per_s,
+        compute_units=units,
+        waves_per_unit=waves,
+        evidence=(*evidence, _DATA_SHEETS),
+        memory_gb=gb,
+        tflops=tflops,
     )
 
 
+_MI200: Final = {"fp16": 181.0, "bf16": 181.0, "int8": 181.0, "fp32": 45.3, "fp64": 45.3}
+_MI250X: Final = {"fp16": 191.5, "bf16": 191.5, "int8": 191.5, "fp32": 47.9, "fp64": 47.9}
+_MI300A: Final = {"fp16": 980.6, "bf16": 980.6, "fp8": 1961.2, "int8": 1961.2, "fp32": 122.6, "fp64": 122.6}
+_MI300X: Final = {"fp16": 1307.4, "bf16": 1307.4, "fp8": 2614.9, "int8": 2614.9, "fp32": 163.4, "fp64": 163.4}
+_MI350X: Final = {"fp16": 2306.9, "bf16": 2306.9, "fp8": 4613.7, "int8": 4613.7, "fp4": 9227.5, "fp32": 144.2, "fp64": 72.1}
+_MI355X: Final = {"fp16": 2516.6, "bf16": 2516.6, "fp8": 5033.2, "int8": 5033.2, "fp4": 10066.3, "fp32": 157.3, "fp64": 78.6}
+_A100: Final = {"fp16": 312.0, "bf16": 312.0, "tf32": 156.0, "int8": 624.0, "fp32": 19.5, "fp64": 19.5}
+_H100: Final = {"fp16": 989.4, "bf16": 989.4, "fp8": 1978.9, "int8": 1978.9, "tf32": 494.7, "fp32": 66.9, "fp64": 66.9}
+_B200: Final = {"fp16": 2250.0, "bf16": 2250.0, "fp8": 4500.0, "int8": 4500.0, "fp4": 9000.0, "tf32": 1125.0, "fp32": 75.0, "fp64": 37.0}
 DEVICE_PEAKS: Final = (
-    _peaks("MI100", "gfx908", 1228.8, 120, 0, _CDNA1, _UNITS),
-    _peaks("MI210", "gfx90a", 1638.4, 104, 32, _CDNA2_ONE_DIE, _UNITS, _WAVES),
-    _peaks("MI250", "gfx90a", 1638.4, 104, 32, _CDNA2_TWO_DIES, _UNITS, _WAVES),
-    _peaks("MI250X", "gfx90a", 1638.4, 110, 32, _CDNA2_TWO_DIES, _UNITS, _WAVES),
-    _peaks("MI300A", "gfx942", 5324.8, 228, 32, _CDNA3, _UNITS, _WAVES),
-    _peaks("MI300X", "gfx942", 5324.8, 304, 32, _CDNA3, _UNITS, _WAVES),
-    _peaks("MI325X", "gfx942", 6000.0, 304, 32, _MI325, _UNITS, _WAVES),
-    _peaks("MI350X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4),
-    _peaks("MI355X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4),
+    _peaks("MI100", "gfx908", 1228.8, 120, 0, _CDNA1, _UNITS, fp16=184.6, bf16=92.3, int8=184.6, fp32=46.1, fp64=11.5),
+    _peaks("MI210", "gfx90a", 1638.4, 104, 32, _CDNA2_ONE_DIE, _UNITS, _WAVES, gb=64, **_MI200),
+    _peaks("MI250", "gfx90a", 1638.4, 104, 32, _CDNA2_TWO_DIES, _UNITS, _WAVES, gb=64, **_MI200),
+    _peaks("MI250X", "gfx90a", 1638.4, 110, 32, _CDNA2_TWO_DIES, _UNITS, _WAVES, gb=64, **_MI250X),
+    _peaks("MI300A", "gfx942", 5324.8, 228, 32, _CDNA3, _UNITS, _WAVES, gb=128, **_MI300A),
+    _peaks("MI300X", "gfx942", 5324.8, 304, 32, _CDNA3, _UNITS, _WAVES, gb=192, **_MI300X),
+    _peaks("MI325X", "gfx942", 6000.0, 304, 32, _MI325, _UNITS, _WAVES, gb=256, **_MI300X),
+    _peaks("MI350X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4, gb=288, **_MI350X),
+    _peaks("MI355X", "gfx950", 8000.0, 256, 32, _CDNA4, _UNITS, _WAVES_CDNA4, gb=288, **_MI355X),
+    _peaks("7900 XTX", "gfx1100", 960.0, 96, 0, _RDNA, gb=24, fp16=122.8, bf16=122.8, fp32=61.4),
+    _peaks("9070 XT", "gfx1201", 644.6, 64, 0, _RDNA, gb=16, fp16=194.6, bf16=194.6, fp8=389.3, fp32=48.7),
+    _peaks("V100", "sm_70", 900.0, 80, 0, _NVIDIA, fp16=125.0, fp32=15.7, fp64=7.8),
+    _peaks("A100", "sm_80", 2039.0, 108, 0, _NVIDIA, gb=80, **_A100),
+    _peaks("A100 40GB", "sm_80", 1555.0, 108, 0, _NVIDIA, gb=40, **_A100),
+    _peaks("H100", "sm_90", 3352.0, 132, 0, _NVIDIA, gb=80, **_H100),
+    _peaks("H100 PCIe", "sm_90", 2039.0, 114, 0, _NVIDIA, gb=80, fp16=756.0, bf16=756.0, fp8=1513.0, tf32=378.0, fp32=51.2),
+    _peaks("H200", "sm_90", 4800.0, 132, 0, _NVIDIA, gb=141, **_H100),
+    _peaks("B200", "sm_100", 7700.0, 148, 0, _NVIDIA, gb=180, **_B200),
+    _peaks("L40S", "sm_89", 864.0, 142, 0, _NVIDIA, gb=48, fp16=362.1, bf16=362.1, fp8=733.0, tf32=183.0, fp32=91.6),
+    _peaks("4090", "sm_89", 1008.0, 128, 0, _NVIDIA, gb=24, fp16=165.2, bf16=165.2, fp8=330.3, tf32=82.6, fp32=82.6),
 )
 _BY_NAME: Final = {peaks.name: peaks for peaks in DEVICE_PEAKS}
 
@@ -69,3 +107,26 @@ def find_peaks(device: str) -> DevicePeaks | None:
         return None
     same_units = len({peaks.compute_units for peaks in models}) == 1
     return first if same_units else replace(first, compute_units=0)
+
+
+def infer_peaks(device: str, *, compute_units: int = 0, memory_bytes: int = 0) -> DevicePeaks | None:
+    """Return the peaks of a device by its name, or else by its compute units and memory, as a driver reports them.
+
+    Drivers reserve up to a tenth of the memory, and some containers hide the name.
+    """
+    named = find_peaks(device)
+    variants = [c for c in DEVICE_PEAKS if named and c.name.split()[0] == named.name.split()[0]]
+    if not named:
+        if _MODEL_NAME.search(device) or not compute_units or not memory_bytes:
+            return None  # a model that is not listed, or nothing to go by
+        variants = [c for c in DEVICE_PEAKS if c.compute_units == compute_units]
+    fitting = [
+        c
+        for c in variants
+        if (not memory_bytes or not c.memory_gb or 0.85 <= memory_bytes / (c.memory_gb * 2**30) <= 1.05)  # noqa: PLR2004
+        and (not compute_units or not c.compute_units or c.compute_units == compute_units)
+    ]
+    if named:
+        return fitting[0] if fitting else named
+    same_peaks = len({(c.memory_gb_per_s, tuple(c.tflops.items())) for c in fitting}) == 1
+    return fitting[0] if fitting and same_peaks else None

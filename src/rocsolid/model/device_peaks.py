@@ -1,6 +1,7 @@
-"""The peak bandwidth and the size of GPUs, and the meaning of their hardware counters."""
+"""The peaks and the size of GPUs, and the meaning of their hardware counters."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from rocsolid.model.evidence import Evidence
@@ -8,7 +9,7 @@ from rocsolid.model.evidence import Evidence
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePeaks:
-    """The peak bandwidth and the number of compute units of one device as programs see it: a card with two dies is two devices."""
+    """The peaks and the number of compute units of one device as programs see it: a card with two dies is two devices."""
 
     name: str  # the model name that appears in the device's name, such as MI300X
     arch: str
@@ -16,6 +17,9 @@ class DevicePeaks:
     compute_units: int  # 0 where the device's name fits two models with different numbers of units
     waves_per_unit: int  # wavefronts that one compute unit can hold; 0 where unknown
     evidence: tuple[Evidence, ...]
+    memory_gb: int = 0  # its size, to tell models with the same name or number of compute units apart; 0 where it does not matter
+    # Dense peak of matrix units (of vector units for fp32 on NVIDIA) in 10^12 operations per second, by type.
+    tflops: Mapping[str, float] = field(default_factory=dict)
 
 
 class CounterMetric(Enum):

@@ -40,6 +40,29 @@ class IdleCause(Enum):
     UNKNOWN = "unknown"  # the launch of the next work is not in the trace
 
 
+class DoubtKind(Enum):
+    """Why a trace cannot be true, or cannot be complete."""
+
+    LOST_KERNELS = "lost-kernels"  # work that ran is not in the trace
+    LOST_CALLS = "lost-calls"  # launches are not in the trace
+    OVERLAP = "overlap"  # events of one stream run at the same time
+    DURATIONS = "durations"  # a kernel takes longer than the trace
+    CLOCK_SHIFT = "clock-shift"  # the clocks of host and device differ
+    GAPS_IN_DURATIONS = "gaps-in-durations"  # a kernel lasts until the next one starts
+    NO_HOST_EVENTS = "no-host-events"  # the file has only device events
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """A reason not to believe some numbers of a trace."""
+
+    kind: DoubtKind
+    text: str
+    device: str = ""  # empty for the whole file
+    count: int = 0
+    time_ns: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class CategoryTime:
     """The number and the time of the kernels, copies and memsets of one category."""
@@ -62,9 +85,13 @@ class KernelRow:
     p99_ns: int
     graph_count: int  # runs that a graph replay launched
     launch_config: str  # grid, block, registers and shared memory; of several, the one with the most total time
-    operator: str  # the operator that launched it most often
+    operator: str  # the operator that launched it for the most time
     position: int = 0  # the index among all kernels, ordered by first start
     location: str = ""  # the Python line that launched it, with `--stacks`
+    label: str = ""  # a short name that tells it apart from similar kernels, such as `Tensile MT128x192x64 bf16`
+    tflops: float | None = None  # of the operators whose time it takes most of; None when their cost is unknown
+    gb_per_s: float | None = None
+    roofline: float | None = None  # the least possible time / the time it took
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,13 +172,69 @@ class LaunchStats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorRow:
-    """Device time of the work that one operator launched."""
+class KernelShare:
+    """What one kernel contributes to an operator."""
 
     name: str
+    count: int
+    time_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorRow:
+    """Device time of the work that one operator launched for one set of input shapes, outside or inside graphs.
+
+    The times of all rows add up to the time of all device events.
+    """
+
+    name: str  # empty when the operator is unknown
     count: int  # device events
     device_ns: int
     host_ns: int
+    category: Category = Category.OTHER
+    shape: str = ""  # of the input tensors; empty when not recorded
+    element_type: str = ""  # of the first tensor
+    in_graph: bool = False
+    calls: int = 0  # of the operator
+    kernels: tuple[KernelShare, ...] = ()  # the most time first
+    flops: float | None = None  # of all calls; None when the cost is unknown
+    bytes: float | None = None  # that have to be moved at least
+    roofline: float | None = None  # the least possible time / the time it took; None when the peaks are unknown
+
+    @property
+    def tflops(self) -> float | None:
+        """Operations per second, in 10^12."""
+        return self.flops / self.device_ns / 1e3 if self.flops and self.device_ns else None
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """Bytes that have to be moved per second, in 10^9."""
+        return self.bytes / self.device_ns if self.bytes and self.device_ns else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRow:
+    """Collectives of one kind with one message size."""
+
+    name: str
+    count: int
+    bytes: int  # of one message
+    ranks: int
+    time_ns: int
+    exposed_ns: int  # while no other work ran
+    shortest_ns: int  # the longest minus the shortest is the skew: waiting for other ranks
+    longest_ns: int
+    bus_gb_per_s: float  # at the shortest time, which waits least
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceRoofline:
+    """The peaks that the roofline is computed with."""
+
+    chip: str
+    memory_gb_per_s: float
+    tflops: Mapping[str, float]
+    inferred: bool  # from the number of compute units and the memory, because the trace does not name the device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +324,9 @@ class DeviceTrace:
     launches: LaunchStats = LaunchStats()
     operators: tuple[OperatorRow, ...] = ()
     collectives: CollectiveTime = CollectiveTime()
+    messages: tuple[CollectiveRow, ...] = ()  # collectives by kind and size, where the trace records it
+    peaks: DeviceRoofline | None = None
+    unknown_ns: int = 0  # kernel time of category `other`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +376,7 @@ class TraceFile:
     skipped_events: int  # broken events
     unused_events: Mapping[str, int] = field(default_factory=dict)  # valid events that the analysis does not need
     damage: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     rank: int | None = None
     platform: str = ""
     devices: tuple[DeviceTrace, ...] = ()

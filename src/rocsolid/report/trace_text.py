@@ -158,12 +158,15 @@ def metrics(device: DeviceTrace) -> Iterator[tuple[str, str]]:
     streams = _plural(device.stream_count, "stream")
     yield "kernels", f"{device.kernel_count:,} in {time(device.kernel_time_ns)} on {streams}"
     yield "copies", f"{device.copy_count:,} with {size(device.copy_bytes)}; {_plural(device.memset_count, 'memset')}"
+    launches = device.launches
+    if not launches.calls:
+        yield "host", "no runtime calls in the file, so launches, graph replays and syncs are unknown"
+        return
     share = percent(device.graph_kernel_time_ns, device.kernel_time_ns)
     yield (
         "graph replays",
         f"{device.graph_launches:,} with {_plural(device.graph_kernel_count, 'kernel')}, {share} of kernel time",
     )
-    launches = device.launches
     if launches.launch_count:
         median = f"median host time {time(launches.call_p50_ns)}, median latency {time(launches.latency_p50_ns)}"
         verb = "is" if launches.short_kernel_count == 1 else "are"

@@ -3,16 +3,20 @@
 import importlib
 import pkgutil
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rocsolid.model.finding import Finding, Rule, worst_first
-from rocsolid.model.trace import Ranks, TraceFile
+from rocsolid.model.finding import Finding, Rule, Severity, worst_first
+from rocsolid.model.trace import DoubtKind, Ranks, TraceFile
 from rocsolid.rules import check_crashed, traces
+from rocsolid.rules.traces import implausible_trace
 
 # These rules also check the file as a whole, without a device.
-_FILE_RULES = ("TRC008", "TRC010")
+_FILE_RULES = ("TRC008", "TRC010", "TRC013")
+_TRUST_RULES = ("TRC008", "TRC013")  # about the trace itself
+_BUSY_RULES = ("TRC004", "TRC009", "TRC011")  # built on the durations of single kernels
 
 
 @cache
@@ -29,14 +33,36 @@ def check_traces(files: Iterable[TraceFile], ranks: Ranks | None = None) -> list
     """All findings about these trace files, worst first."""
     findings: list[Finding] = []
     for file in files:
+        first = len(findings)
         for rule, check in _checks("check_trace"):
             if rule.code in _FILE_RULES:
                 findings += _run(rule, check, file, None)
             for device in file.devices:
                 findings += _run(rule, check, file, device)
+        findings[first:] = [_weakened(finding, file, findings[first:]) for finding in findings[first:]]
     for rule, check in _checks("check_ranks"):
         findings += _run(rule, check, ranks) if ranks else ()
     return worst_first(findings)
+
+
+def _weakened(finding: Finding, file: TraceFile, findings: Sequence[Finding]) -> Finding:
+    """Return a finding as INFO, with the reason, when the trace that it is built on contradicts itself."""
+    doubts = [f for f in findings if f.code == implausible_trace.RULE.code and _concerns(f, finding)]
+    if finding.code in _TRUST_RULES or not doubts or finding.location != file.file:
+        return finding
+    strong = [doubt for doubt in doubts if doubt.severity > Severity.INFO]
+    because = (strong or doubts)[0]
+    why = f"{finding.why} Uncertain: {because.facts['problem']} ({because.code})."
+    severity = min(finding.severity, Severity.INFO) if strong else finding.severity
+    return replace(finding, severity=severity, why=why, cause=because.key)
+
+
+def _concerns(doubt: Finding, finding: Finding) -> bool:
+    """Return whether a doubt is about the device of a finding, and about what the finding is built on."""
+    kind = doubt.facts["kind"]
+    if kind == DoubtKind.NO_HOST_EVENTS.value or not doubt.subject.startswith(("the trace", finding.subject)):
+        return False
+    return kind != DoubtKind.GAPS_IN_DURATIONS.value or finding.code in _BUSY_RULES
 
 
 def _run(rule: Rule, check: Callable[..., Iterable[Finding]], *checked: Any) -> Iterator[Finding]:  # noqa: ANN401 - files, devices, ranks

@@ -35,6 +35,7 @@ class DeviceEvents:
     external: Column
     bytes: Column
     launch_config: Column
+    detail: Column  # an id: what the trace records about a collective
 
     def __len__(self) -> int:
         return len(self.start)
@@ -50,6 +51,7 @@ class HostEvents:
     thread: Column
     correlation: Column
     external: Column
+    detail: Column  # an id: shapes, types and some arguments of an operator, the kernel of a launch call
 
     def __len__(self) -> int:
         return len(self.start)
@@ -96,6 +98,7 @@ class TraceColumns:
     skipped: int
     unused_events: Mapping[str, int] = field(default_factory=dict)
     damage: tuple[str, ...] = ()
+    details: tuple[str, ...] = ("",)  # texts of JSON values, each followed by a NUL; they are parsed when needed
     thread_names: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     counters: Mapping[str, Mapping[str, CounterSum]] = field(default_factory=dict)  # by kernel, then by counter
@@ -114,6 +117,7 @@ COLUMN_TYPES: Final[Mapping[str, npt.DTypeLike]] = {
     "external": np.int64,
     "bytes": np.int64,
     "launch_config": np.int32,
+    "detail": np.int32,
     "change": np.int64,
     "allocated": np.int64,
     "reserved": np.int64,

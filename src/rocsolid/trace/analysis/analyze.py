@@ -6,13 +6,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from rocsolid.model.trace import DeviceTrace, TraceFile
+from rocsolid.catalog.device_peaks import infer_peaks
+from rocsolid.model.trace import Category, DeviceRoofline, DeviceTrace, TraceFile
 from rocsolid.trace.analysis import host_activity, kernels
 from rocsolid.trace.analysis.capture_windows import CaptureWindows, find_captures
 from rocsolid.trace.analysis.counters import counter_rows, described_device, hardware_utilization, kernel_times
 from rocsolid.trace.analysis.gaps import classify_gaps, idle_times, longest_gaps
 from rocsolid.trace.analysis.intervals import coverage
-from rocsolid.trace.analysis.link_launches import LaunchLinks, launching_operators, link_launches
+from rocsolid.trace.analysis.link_launches import LaunchLinks, Origins, find_origins, link_launches
+from rocsolid.trace.analysis.plausibility import find_doubts
 from rocsolid.trace.columns import Column, EventKind, RowSelection, TraceColumns, select_rows, sorted_unique
 
 # A gap is reported as a jump of the clock if it is longer than both limits.
@@ -23,7 +25,7 @@ _MIN_CLOCK_JUMP_SHARE: Final = 0.9  # of the span of the trace
 def analyze_trace(file: Path | str, columns: TraceColumns) -> TraceFile:
     """Analyze the columns of one file."""
     links = link_launches(columns)
-    operators = launching_operators(columns, links)
+    origins = find_origins(columns, links)
     captures = find_captures(columns, links)
     devices = sorted_unique(columns.device.device)
     result = TraceFile(
@@ -33,10 +35,11 @@ def analyze_trace(file: Path | str, columns: TraceColumns) -> TraceFile:
         skipped_events=columns.skipped,
         unused_events=columns.unused_events,
         damage=(*columns.damage, *clock_jumps(columns)),
+        doubts=find_doubts(columns, links, captures),
         rank=_rank(columns),
         platform=_platform(columns),
         devices=tuple(
-            _device(columns, int(device_id), links, operators, captures, only_device=len(devices) == 1)
+            _device(columns, int(device_id), links, origins, captures, only_device=len(devices) == 1)
             for device_id in devices
         ),
         steps=host_activity.steps(columns),
@@ -56,15 +59,19 @@ def _device(
     columns: TraceColumns,
     device_id: int,
     links: LaunchLinks,
-    operators: Column,
+    origins: Origins,
     captures: CaptureWindows,
     *,
     only_device: bool,
 ) -> DeviceTrace:
     selection: RowSelection = slice(None) if only_device else np.flatnonzero(columns.device.device == device_id)
     device = select_rows(columns.device, selection)
-    operator = operators[selection]
+    origins = Origins(**{name: column[selection] for name, column in vars(origins).items()})
+    operator = origins.operator
     in_graph = links.in_graph[selection]
+    categories = kernels.event_categories(columns, device, operator)
+    peaks = _peaks(columns, device_id)
+    operators = kernels.operator_rows(columns, device, origins, in_graph, categories, peaks)
     time = device.end - device.start
     is_kernel, is_copy = device.kind == EventKind.KERNEL, device.kind == EventKind.COPY
     replayed = in_graph & is_kernel
@@ -88,15 +95,20 @@ def _device(
         waves_per_unit=_device_property(columns, device_id, "waves_per_unit"),
         stream_count=len(sorted_unique(device.stream)),
         memset_count=int((device.kind == EventKind.MEMSET).sum()),
-        categories=kernels.category_times(columns, device),
-        kernels=kernels.kernel_rows(columns, device, in_graph, operator),
+        categories=kernels.category_times(device, categories),
+        kernels=kernels.with_rates(
+            kernels.kernel_rows(columns, device, in_graph, operator, categories), operators
+        ),
         idle=idle_times(gaps, captures),
         gaps=longest_gaps(columns, device, gaps, links, operator),
         copies=kernels.copy_rows(columns, device),
         graphs=host_activity.graph_rows(columns, device, in_graph, links),
         launches=host_activity.launch_stats(columns, device, selection, links),
-        operators=kernels.operator_rows(columns, device, operator),
-        collectives=host_activity.collective_time(columns, device),
+        operators=operators,
+        collectives=host_activity.collective_time(device, categories),
+        messages=host_activity.collective_rows(columns, device, categories),
+        peaks=peaks,
+        unknown_ns=int(time[categories == kernels.CATEGORIES.index(Category.OTHER)].sum()),
     )
 
 
@@ -152,6 +164,24 @@ def _device_properties(columns: TraceColumns) -> list[dict[str, Any]]:
 def _device_property(columns: TraceColumns, device_id: int, name: str) -> int:
     values = [entry.get(name) for entry in _device_properties(columns) if entry.get("id") == device_id]
     return values[0] if values and isinstance(values[0], int) else 0
+
+
+def _peaks(columns: TraceColumns, device_id: int) -> DeviceRoofline | None:
+    """Return the peaks of a device, by its name or else by its compute units and memory."""
+    model = _model(columns, device_id)
+    listed = _device_properties(columns)
+    entry = next((e for e in listed if e.get("id") == device_id), listed[0] if listed else {})
+    units, memory = (entry.get(name) for name in ("numSms", "totalGlobalMem"))
+    units = units if isinstance(units, int) else _device_property(columns, device_id, "compute_units")
+    found = infer_peaks(model, compute_units=units, memory_bytes=memory if isinstance(memory, int) else 0)
+    if found is None:
+        return None
+    return DeviceRoofline(
+        chip=found.name,
+        memory_gb_per_s=found.memory_gb_per_s,
+        tflops=found.tflops,
+        inferred=found.name.split()[0] not in model,
+    )
 
 
 def _model(columns: TraceColumns, device_id: int) -> str:

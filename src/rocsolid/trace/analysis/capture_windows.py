@@ -32,7 +32,7 @@ def find_captures(columns: TraceColumns, links: LaunchLinks) -> CaptureWindows:
     """
     calls = columns.calls
     begins, ends = events_named(columns, calls, _BEGIN_CAPTURE), events_named(columns, calls, _END_CAPTURE)
-    launches = events_named(columns, calls, _LAUNCH_KERNEL)
+    launches = events_named_launch(columns)
     without_work = launches[~row_mask(links.call_row[links.call_row >= 0], len(calls))[launches]]
     windows: list[tuple[int, int]] = []
     for thread in sorted_unique(calls.thread[np.concatenate((begins, ends))]).tolist():
@@ -44,11 +44,16 @@ def find_captures(columns: TraceColumns, links: LaunchLinks) -> CaptureWindows:
     counts = GraphCaptures(
         count=len(windows),
         time_ns=total_time(start, end),
-        recorded_launches=int(_inside(calls.start[without_work], start, end).sum()),
+        recorded_launches=int(inside(calls.start[without_work], start, end).sum()),
         launches_without_work=len(without_work),
         launches=len(launches),
     )
     return CaptureWindows(start=start, end=end, counts=counts)
+
+
+def events_named_launch(columns: TraceColumns) -> Column:
+    """Return the rows of the calls that launch one kernel."""
+    return events_named(columns, columns.calls, _LAUNCH_KERNEL)
 
 
 def _pair(begins: Column, ends: Column, trace_start: int, trace_end: int) -> list[tuple[int, int]]:
@@ -65,7 +70,7 @@ def _pair(begins: Column, ends: Column, trace_start: int, trace_end: int) -> lis
     return [*windows, *((begin, trace_end) for begin in open_begins)]
 
 
-def _inside(times: Column, start: Column, end: Column) -> Column:
+def inside(times: Column, start: Column, end: Column) -> Column:
     """Return for each time whether it is inside one of the sorted, disjoint intervals."""
     interval = np.searchsorted(start, times, side="right") - 1  # the last interval that starts before the time
     if not len(start):

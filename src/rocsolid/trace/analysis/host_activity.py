@@ -7,6 +7,7 @@ import numpy as np
 
 from rocsolid.model.trace import (
     Category,
+    CollectiveRow,
     CollectiveTime,
     GraphRow,
     HostRegion,
@@ -14,9 +15,9 @@ from rocsolid.model.trace import (
     MemoryCurve,
     RuntimeCallRow,
 )
-from rocsolid.trace.analysis.categories import category
+from rocsolid.trace.analysis.cost_model import parse_message
 from rocsolid.trace.analysis.intervals import overlap, total_time, union
-from rocsolid.trace.analysis.kernels import group_rows, percentile
+from rocsolid.trace.analysis.kernels import CATEGORIES, group_rows, percentile
 from rocsolid.trace.analysis.link_launches import LaunchLinks, events_named, row_mask
 from rocsolid.trace.columns import Column, DeviceEvents, EventKind, HostEvents, RowSelection, TraceColumns
 
@@ -105,10 +106,38 @@ def graph_rows(
     return tuple(sorted(rows, key=lambda row: -row.kernel_time_ns))
 
 
-def collective_time(columns: TraceColumns, device: DeviceEvents) -> CollectiveTime:
+def collective_rows(columns: TraceColumns, device: DeviceEvents, categories: Column) -> tuple[CollectiveRow, ...]:
+    """Return the collectives by kind and message size, the most time first."""
+    is_collective = categories == CATEGORIES.index(Category.COLLECTIVE)
+    others = ~is_collective
+    rows = []
+    for detail, members in group_rows(np.where(is_collective, device.detail, -1)):
+        message = parse_message(columns.details[detail]) if detail >= 0 else None
+        if message is None:
+            continue
+        start, end = device.start[members], device.end[members]
+        hidden = overlap(start, end, device.start[others], device.end[others])
+        times = end - start
+        shortest = int(times.min())
+        rows.append(
+            CollectiveRow(
+                name=message.collective,
+                count=len(members),
+                bytes=message.bytes,
+                ranks=message.ranks,
+                time_ns=int(times.sum()),
+                exposed_ns=int((times - hidden).sum()),
+                shortest_ns=shortest,
+                longest_ns=int(times.max()),
+                bus_gb_per_s=message.bus_bytes / max(shortest, 1),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: -row.time_ns))
+
+
+def collective_time(device: DeviceEvents, categories: Column) -> CollectiveTime:
     """Return the time in collectives, and the exposed part of it, during which no other work ran."""
-    is_collective = np.array([category(name) is Category.COLLECTIVE for name in columns.names], dtype=np.bool_)
-    selected = is_collective[device.name] & (device.kind == EventKind.KERNEL)
+    selected = (categories == CATEGORIES.index(Category.COLLECTIVE)) & (device.kind == EventKind.KERNEL)
     if not selected.any():
         return CollectiveTime()
     start, end = union(device.start[selected], device.end[selected])

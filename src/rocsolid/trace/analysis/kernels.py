@@ -1,15 +1,22 @@
 """Device time by kernel, category, operator and copy direction."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from rocsolid.model.trace import Category, CategoryTime, CopyRow, KernelRow, OperatorRow
+from rocsolid.model.trace import Category, CategoryTime, CopyRow, DeviceRoofline, KernelRow, KernelShare, OperatorRow
 from rocsolid.trace.analysis.categories import category
-from rocsolid.trace.columns import Column, DeviceEvents, EventKind, TraceColumns
+from rocsolid.trace.analysis.cost_model import Cost, operator_cost, parse_inputs
+from rocsolid.trace.analysis.kernel_labels import kernel_labels
+from rocsolid.trace.analysis.link_launches import Origins
+from rocsolid.trace.columns import Column, DeviceEvents, EventKind, TraceColumns, sorted_unique
+
+CATEGORIES: Final = tuple(Category)
+_MAX_SHARES: Final = 20
+_TF32: Final = re.compile(r"tf32|s1688|tensorop")
 
 _DIRECTION: Final = re.compile(
     r"(HtoD|DtoH|DtoD|HtoH|PtoP|HtoA|AtoH|HostToDevice|DeviceToHost|DeviceToDevice)", re.IGNORECASE
@@ -44,8 +51,21 @@ def percentile(sorted_values: Column, fraction: float) -> int:
     return int(sorted_values[min(len(sorted_values) - 1, int(fraction * len(sorted_values)))])
 
 
+def event_categories(columns: TraceColumns, device: DeviceEvents, operator: Column) -> Column:
+    """Return the category of each event as an index into `CATEGORIES`. Copies and memsets are `copy`."""
+    pairs = device.name.astype(np.int64) * (len(columns.names) + 1) + operator + 1
+    keys, inverse = np.unique(pairs, return_inverse=True)
+    names, operators = np.divmod(keys, len(columns.names) + 1)
+    found = [
+        CATEGORIES.index(category(columns.names[name], columns.names[op - 1] if op else ""))
+        for name, op in zip(names.tolist(), operators.tolist(), strict=True)
+    ]
+    categories = np.array(found, dtype=np.int8)[inverse] if found else np.zeros(0, dtype=np.int8)
+    return np.where(device.kind == EventKind.KERNEL, categories, CATEGORIES.index(Category.COPY))
+
+
 def kernel_rows(
-    columns: TraceColumns, device: DeviceEvents, in_graph: Column, operator: Column
+    columns: TraceColumns, device: DeviceEvents, in_graph: Column, operator: Column, categories: Column
 ) -> tuple[KernelRow, ...]:
     """Return one row per kernel name, the most total time first."""
     duration = device.end - device.start
@@ -55,10 +75,11 @@ def kernel_rows(
         runs = kernels[members]
         times = duration[runs]
         total = int(times.sum())
+        main_operator = _heaviest(operator[runs], times)
         rows.append(
             KernelRow(
                 name=columns.names[name],
-                category=category(columns.names[name]),
+                category=CATEGORIES[_heaviest(categories[runs], times)],
                 count=len(runs),
                 total_ns=total,
                 mean_ns=total / len(runs),
@@ -70,57 +91,142 @@ def kernel_rows(
                     if columns.launch_configs
                     else ""
                 ),
-                operator=_most_common(columns, operator[runs]),
+                operator=columns.names[main_operator] if main_operator >= 0 else "",
             )
         )
         starts.append(int(device.start[runs].min()))
     positions = np.argsort(np.argsort(np.array(starts, dtype=np.int64), kind="stable"))
-    ordered = [replace(row, position=int(position)) for row, position in zip(rows, positions, strict=True)]
+    labels = kernel_labels([row.name for row in rows])
+    ordered = [
+        replace(row, position=int(position), label=labels.get(row.name, ""))
+        for row, position in zip(rows, positions, strict=True)
+    ]
     return tuple(sorted(ordered, key=lambda row: (-row.total_ns, row.name)))
 
 
 def _heaviest(keys: Column, weights: Column) -> int:
     """Return the key with the largest sum of weights."""
+    if keys[0] == keys[-1] and (keys == keys[0]).all():
+        return int(keys[0])
     values, inverse = np.unique(keys, return_inverse=True)
     return int(values[np.argmax(np.bincount(inverse, weights=weights))])
 
 
-def _most_common(columns: TraceColumns, names: Column) -> str:
-    known, counts = np.unique(names, return_counts=True)
-    best = int(known[np.argmax(counts)])
-    return columns.names[best] if best >= 0 else ""
-
-
-def category_times(columns: TraceColumns, device: DeviceEvents) -> tuple[CategoryTime, ...]:
-    """Return the device time of each category, the most first. Copies and memsets count as `copy`."""
-    counts: dict[Category, int] = {}
-    times: dict[Category, int] = {}
+def category_times(device: DeviceEvents, categories: Column) -> tuple[CategoryTime, ...]:
+    """Return the device time of each category, the most first."""
     duration = device.end - device.start
-    for kind in EventKind:
-        events = np.flatnonzero(device.kind == kind)
-        for name, members in group_rows(device.name[events]):
-            group = category(columns.names[name]) if kind is EventKind.KERNEL else Category.COPY
-            counts[group] = counts.get(group, 0) + len(members)
-            times[group] = times.get(group, 0) + int(duration[events[members]].sum())
-    rows = [CategoryTime(category=group, count=counts[group], time_ns=times[group]) for group in counts]
+    rows = [
+        CategoryTime(category=CATEGORIES[key], count=len(members), time_ns=int(duration[members].sum()))
+        for key, members in group_rows(categories)
+    ]
     return tuple(sorted(rows, key=lambda row: -row.time_ns))
 
 
-def operator_rows(columns: TraceColumns, device: DeviceEvents, operator: Column) -> tuple[OperatorRow, ...]:
-    """Return the device time by launching operator. Work without a known operator is one row with an empty name."""
+def operator_rows(
+    columns: TraceColumns,
+    device: DeviceEvents,
+    origins: Origins,
+    in_graph: Column,
+    categories: Column,
+    peaks: DeviceRoofline | None,
+) -> tuple[OperatorRow, ...]:
+    """Return the device time by operator, shapes, category and whether a graph replay launched it, the most first."""
     ops = columns.ops
-    host_times = dict(_sums(ops.name, ops.end - ops.start)) if len(ops) else {}
+    host = dict(_sums(_pairs(ops.name, ops.detail, columns), ops.end - ops.start)) if len(ops) else {}
     duration = device.end - device.start
-    rows = [
-        OperatorRow(
-            name=columns.names[name_id] if name_id >= 0 else "",
-            count=len(members),
-            device_ns=int(duration[members].sum()),
-            host_ns=host_times.get(name_id, 0),
+    pairs = _pairs(origins.operator, origins.detail, columns)
+    _, compact = np.unique(pairs, return_inverse=True)
+    key = (compact * len(CATEGORIES) + categories) * 2 + in_graph
+    return tuple(
+        sorted(
+            (_operator_row(columns, device, origins, duration, m, categories, in_graph, host, peaks) for _, m in group_rows(key)),
+            key=lambda row: (-row.device_ns, row.name, row.shape),
         )
-        for name_id, members in group_rows(operator)
+    )
+
+
+def _pairs(name: Column, detail: Column, columns: TraceColumns) -> Column:
+    return name.astype(np.int64) * (len(columns.details) + 1) + detail
+
+
+def _operator_row(
+    columns: TraceColumns,
+    device: DeviceEvents,
+    origins: Origins,
+    duration: Column,
+    members: Column,
+    categories: Column,
+    in_graph: Column,
+    host: Mapping[int, int],
+    peaks: DeviceRoofline | None,
+) -> OperatorRow:
+    first = members[0]
+    operator_id, detail_id = int(origins.operator[first]), int(origins.detail[first])
+    name = columns.names[operator_id] if operator_id >= 0 else ""
+    detail = columns.details[detail_id] if detail_id >= 0 else ""
+    inputs = parse_inputs(detail)
+    time_ns = int(duration[members].sum())
+    shares = [
+        KernelShare(name=columns.names[kernel], count=len(runs), time_ns=int(duration[members[runs]].sum()))
+        for kernel, runs in group_rows(device.name[members])
     ]
-    return tuple(sorted(rows, key=lambda row: -row.device_ns))
+    shares.sort(key=lambda share: -share.time_ns)
+    calls = len(sorted_unique(origins.call[members])) if operator_id >= 0 else 0
+    cost = operator_cost(name, detail) if detail else None
+    pair = int(_pairs(origins.operator[first : first + 1], origins.detail[first : first + 1], columns)[0])
+    row = OperatorRow(
+        name=name,
+        count=len(members),
+        device_ns=time_ns,
+        host_ns=host.get(pair, 0),
+        category=CATEGORIES[int(categories[first])],
+        shape=inputs.text,
+        element_type=inputs.element_type,
+        in_graph=bool(in_graph[first]),
+        calls=calls,
+        kernels=tuple(shares[:_MAX_SHARES]),
+        flops=cost.flops * calls if cost else None,
+        bytes=cost.bytes * calls if cost else None,
+    )
+    return replace(row, roofline=_roofline(row, cost, peaks)) if cost and peaks else row
+
+
+def _roofline(row: OperatorRow, cost: Cost, peaks: DeviceRoofline) -> float | None:
+    """Return the least possible time divided by the time it took."""
+    arithmetic = cost.arithmetic
+    if arithmetic == "fp32" and row.kernels and _TF32.search(row.kernels[0].name):
+        arithmetic = "tf32"
+    peak = peaks.tflops.get(arithmetic)
+    if not row.device_ns or (arithmetic and peak is None):
+        return None
+    compute_ns = (row.flops or 0) / peak / 1e3 if peak else 0.0
+    return max(compute_ns, (row.bytes or 0) / peaks.memory_gb_per_s) / row.device_ns
+
+
+def with_rates(rows: Sequence[KernelRow], operators: Sequence[OperatorRow]) -> tuple[KernelRow, ...]:
+    """Add TFLOP/s, GB/s and the share of the roofline to kernels: the cost of an operator counts for its longest kernel."""
+    sums: dict[str, list[float]] = {}
+    for operator in operators:
+        if operator.flops is None or not operator.kernels:
+            continue
+        main = operator.kernels[0]
+        found = sums.setdefault(main.name, [0.0, 0.0, 0.0, 0.0])
+        found[0] += operator.flops
+        found[1] += operator.bytes or 0.0
+        found[2] += main.time_ns
+        found[3] += (operator.roofline or 0.0) * operator.device_ns
+    rated = []
+    for row in rows:
+        flops, moved, time_ns, least_ns = sums.get(row.name, (0.0, 0.0, 0.0, 0.0))
+        if time_ns:
+            row = replace(  # noqa: PLW2901 - the same kernel, with more known about it
+                row,
+                tflops=flops / time_ns / 1e3 or None,
+                gb_per_s=moved / time_ns or None,
+                roofline=least_ns / time_ns or None,
+            )
+        rated.append(row)
+    return tuple(rated)
 
 
 def _sums(key: Column, value: Column) -> list[tuple[int, int]]:

@@ -45,6 +45,12 @@ def events_named(columns: TraceColumns, events: HostEvents, pattern: re.Pattern[
     return np.flatnonzero(matches[events.name]) if len(events) else np.zeros(0, dtype=np.int64)
 
 
+def device_syncs(columns: TraceColumns, links: LaunchLinks) -> Column:
+    """Return the rows of the calls that wait for everything on a device."""
+    waits = np.array(["DeviceSync" in name or "CtxSync" in name for name in columns.names], dtype=np.bool_)
+    return links.sync_calls[waits[columns.calls.name[links.sync_calls]]]
+
+
 def row_mask(rows: Column, count: int) -> Column:
     """Return a mask of `count` rows that is True for `rows`. numpy's set operations are much slower for millions of rows."""
     mask = np.zeros(count, dtype=np.bool_)
@@ -82,8 +88,31 @@ def _launch_call_rows(device: DeviceEvents, calls: HostEvents) -> Column:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Origins:
+    """Which operator launched each device event; -1 where it is unknown."""
+
+    operator: Column  # the id of its name
+    detail: Column  # the id of its recorded inputs
+    call: Column  # tells calls of the operator apart
+
+
+def find_origins(columns: TraceColumns, links: LaunchLinks) -> Origins:
+    """Find the operator that launched each device event."""
+    ops = columns.ops
+    row = launching_operators(columns, links)
+    known = row >= 0
+    at = np.maximum(row, 0)
+    none = np.full(len(row), -1, dtype=np.int32)
+    return Origins(
+        operator=np.where(known, ops.name[at], -1).astype(np.int32) if len(ops) else none,
+        detail=np.where(known, ops.detail[at], -1).astype(np.int32) if len(ops) else none,
+        call=row,
+    )
+
+
 def launching_operators(columns: TraceColumns, links: LaunchLinks) -> Column:
-    """Return for each device event the name id of the operator that launched it; -1 for none.
+    """Return for each device event the row of the operator that launched it; -1 for none.
 
     The profiler gives an operator and its work the same external id. For work without one, it is the innermost
     operator that was running when the launch call began.
@@ -96,21 +125,24 @@ def launching_operators(columns: TraceColumns, links: LaunchLinks) -> Column:
 
 
 def _enclosing_operators(columns: TraceColumns, calls: Column) -> Column:
-    """Return for each call the name id of the innermost operator that encloses it; -1 for none."""
+    """Return for each call the row of the innermost operator that encloses it; -1 for none."""
     ops = columns.ops
     rows, inverse = np.unique(calls, return_inverse=True)
-    found = np.full(len(rows), -1, dtype=np.int32)
+    found = np.full(len(rows), -1, dtype=np.int64)
     for thread in sorted_unique(columns.calls.thread[rows]):
         # Go through the calls and the operators of a thread in time order, with a stack of the operators that run.
         thread_calls = np.flatnonzero(columns.calls.thread[rows] == thread)
         thread_calls = thread_calls[np.argsort(columns.calls.start[rows[thread_calls]], kind="stable")]
         thread_ops = np.flatnonzero(ops.thread == thread)
+        call_times = columns.calls.start[rows[thread_calls]]
+        # Most operators enclose none of these calls.
+        enclosed = np.searchsorted(call_times, ops.end[thread_ops], side="right")
+        thread_ops = thread_ops[enclosed > np.searchsorted(call_times, ops.start[thread_ops], side="left")]
         thread_ops = thread_ops[np.lexsort((-ops.end[thread_ops], ops.start[thread_ops]))]
-        starts, ends, names = (column[thread_ops].tolist() for column in (ops.start, ops.end, ops.name))
+        starts, ends, op_rows = ops.start[thread_ops].tolist(), ops.end[thread_ops].tolist(), thread_ops.tolist()
         open_ops: list[int] = []
         next_op = 0
-        call_starts = columns.calls.start[rows[thread_calls]].tolist()
-        for call, call_start in zip(thread_calls.tolist(), call_starts, strict=True):
+        for call, call_start in zip(thread_calls.tolist(), call_times.tolist(), strict=True):
             while next_op < len(starts) and starts[next_op] <= call_start:
                 while open_ops and ends[open_ops[-1]] < starts[next_op]:
                     open_ops.pop()
@@ -119,19 +151,19 @@ def _enclosing_operators(columns: TraceColumns, calls: Column) -> Column:
             while open_ops and ends[open_ops[-1]] < call_start:
                 open_ops.pop()
             if open_ops:
-                found[call] = names[open_ops[-1]]
+                found[call] = op_rows[open_ops[-1]]
     return found[inverse]
 
 
 def _operators_by_id(columns: TraceColumns, external: Column) -> Column:
-    """Return for each external id the name id of its operator; of several, the innermost, which started last."""
+    """Return for each external id the row of its operator; of several, the innermost, which started last."""
     ops = columns.ops
     known = np.flatnonzero(ops.external >= 0)
     if len(known) == 0:
-        return np.full(len(external), -1, dtype=np.int32)
+        return np.full(len(external), -1, dtype=np.int64)
     order = known[np.lexsort((ops.start[known], ops.external[known]))]
     ids = ops.external[order]
     last = np.searchsorted(ids, external, side="right") - 1
     has_operator = (last >= 0) & (external >= 0)
     has_operator &= ids[np.maximum(last, 0)] == external
-    return np.where(has_operator, ops.name[order[np.maximum(last, 0)]], -1).astype(np.int32)
+    return np.where(has_operator, order[np.maximum(last, 0)], -1)

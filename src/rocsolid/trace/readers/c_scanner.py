@@ -15,10 +15,10 @@ from rocsolid.trace.readers.kineto_columns import KinetoColumnBuilder
 
 # These must match the enums and the row struct in scan/scan.c.
 _TABLES: Final = ("device", "calls", "ops", "annotations")
-_NAMES, _LAUNCH_CONFIGS, _THREADS, _CATEGORIES = range(4)
+_NAMES, _LAUNCH_CONFIGS, _THREADS, _DETAILS, _CATEGORIES = range(5)
 _INT64_COLUMNS: Final = ("start", "end", "correlation", "external", "device", "stream", "bytes")
 _ROW: Final = np.dtype(
-    [*((name, np.int64) for name in _INT64_COLUMNS), ("name", "i4"), ("other", "i4"), ("kind", "i8")]
+    [*((name, np.int64) for name in _INT64_COLUMNS), ("name", "i4"), ("other", "i4"), ("detail", "i4"), ("kind", "i4")]
 )
 _SPAN: Final = np.dtype((np.uintp, 2))
 _UNKNOWN: Final = -(2**63)
@@ -44,6 +44,7 @@ class Scanner:
             _NAMES: _IdMap(builder.names, bytes.decode),
             _LAUNCH_CONFIGS: _IdMap(builder.launch_configs, _launch_config),
             _THREADS: _IdMap(builder.threads, _thread),
+            _DETAILS: _IdMap(builder.details, bytes),
         }
         self._failures = 0
 
@@ -106,6 +107,7 @@ class Scanner:
             kind=rows["kind"].astype(np.uint8),
             name=self._builder_ids(_NAMES, rows["name"]),
             launch_config=self._builder_ids(_LAUNCH_CONFIGS, rows["other"]),
+            detail=self._builder_ids(_DETAILS, rows["detail"]),
         )
 
     def _host_events(self, rows: Column) -> HostEvents:
@@ -113,6 +115,7 @@ class Scanner:
             **{name: rows[name].copy() for name in ("start", "end", "correlation", "external")},
             name=self._builder_ids(_NAMES, rows["name"]),
             thread=self._builder_ids(_THREADS, rows["other"]),
+            detail=self._builder_ids(_DETAILS, rows["detail"]),
         )
 
     def _builder_ids(self, which: int, scanner_ids: Column) -> Column:

@@ -29,18 +29,32 @@ Loose = int | float | str | None
 _EMPTY: Final = Raw(b"")
 
 
-class Args(Struct, gc=False, frozen=True):
+class HostArgs(Struct, gc=False, frozen=True):
+    """The `args` of a host event. The raw texts are parsed later, once for each distinct text."""
+
+    correlation: Loose = -1
+    external: Loose = field(name="External id", default=-1)
+    dims: Raw = field(name="Input Dims", default=_EMPTY)
+    types: Raw = field(name="Input type", default=_EMPTY)
+    concrete: Raw = field(name="Concrete Inputs", default=_EMPTY)
+    kernel: Raw = _EMPTY  # of a launch call on ROCm
+
+
+class Args(HostArgs, gc=False, frozen=True):
     """The `args` of a device event."""
 
     device: Loose = None
     stream: Loose = None
-    correlation: Loose = -1
-    external: Loose = field(name="External id", default=-1)
     bytes: Loose = -1
     grid: Raw = _EMPTY
     block: Raw = _EMPTY
     registers: Loose = field(name="registers per thread", default=None)
     shared: Loose = field(name="shared memory", default=None)
+    collective: Raw = field(name="Collective name", default=_EMPTY)
+    in_elements: Raw = field(name="In msg nelems", default=_EMPTY)
+    out_elements: Raw = field(name="Out msg nelems", default=_EMPTY)
+    element_type: Raw = field(name="dtype", default=_EMPTY)
+    group_size: Raw = field(name="Group size", default=_EMPTY)
 
 
 class Complete(Struct, tag_field="ph", tag="X", gc=False):
@@ -55,11 +69,23 @@ class Complete(Struct, tag_field="ph", tag="X", gc=False):
     args: Args | None = None
 
 
-class HostArgs(Struct, gc=False, frozen=True):
-    """The `args` of a host event."""
+class Begin(Struct, tag_field="ph", tag="B", gc=False):
+    """The begin of an event. It ends with the next `End` of the same thread that belongs to no later `Begin`."""
 
-    correlation: Loose = -1
-    external: Loose = field(name="External id", default=-1)
+    ts: Raw = _EMPTY
+    name: str = ""
+    cat: str = ""
+    pid: Loose = None
+    tid: Loose = None
+    args: Args | None = None
+
+
+class End(Struct, tag_field="ph", tag="E", gc=False):
+    """The end of an event."""
+
+    ts: Raw = _EMPTY
+    pid: Loose = None
+    tid: Loose = None
 
 
 class ByCategory(Struct, gc=False):
@@ -122,12 +148,12 @@ class Meta(Struct, tag_field="ph", tag="M", gc=False):
 # Events of all other phases are checked and counted; none of their fields is kept.
 _OTHER_PHASES: Final = tuple(
     defstruct(f"Phase{number}", [], tag_field="ph", tag=phase, gc=False)
-    for number, phase in enumerate("BEIbneSTpFstfPCNODVvRc,()")
+    for number, phase in enumerate("IbneSTpFstfPCNODVvRc,()")
 )
 
 
 def _by_phase() -> Any:  # noqa: ANN401 - a union built at run time
-    union: Any = Complete | Instant | Meta
+    union: Any = Complete | Instant | Meta | Begin | End
     for other in _OTHER_PHASES:
         union = union | other
     return union

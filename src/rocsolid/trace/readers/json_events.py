@@ -106,19 +106,27 @@ def first_event_boundary(text: bytes, separator: EventSeparator) -> int | None:
     return offset + len(separator.event_end) + len(separator.comma) if offset >= 0 else None
 
 
-def parse_metadata(head: bytes, tail: bytes) -> dict[str, Any]:
-    """Return the values before and after the events, such as devices, versions and the rank. Invalid JSON is ignored."""
+def parse_metadata(head: bytes, tail: bytes) -> tuple[dict[str, Any], int]:
+    """Return the values before and after the events, such as devices, versions and the rank. Invalid JSON is ignored.
+
+    Also return the number of bytes after the end of the JSON document; they are a second document.
+    """
     metadata: dict[str, Any] = {}
     start = head.find(b"{")
+    more = 0
     for text in (head[start:] + b"]}" if start >= 0 else b"", b'{"traceEvents":[' + tail.lstrip()):
+        characters = text.decode("utf-8", "replace")
         try:
-            data = json.loads(text.decode("utf-8", "replace"))
+            data, end = _DECODER.raw_decode(characters)
+            more = len(characters[end:].strip(" \t\r\n\0"))
         except (ValueError, RecursionError):
+            rest = tail.lstrip().removeprefix(b"]")  # of a bare list, which has no closing brace
+            more = len(rest.strip()) if b'"ph"' in rest else 0
             continue
         if isinstance(data, dict):
             metadata.update(data)
     metadata.pop("traceEvents", None)
-    return metadata
+    return metadata, more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +135,7 @@ class RecoveredEvents:
 
     events: tuple[bytes, ...]  # complete events
     broken: int  # the number of broken events
+    broken_bytes: int  # the length of the text that is not part of an event
     list_end: int | None  # the offset at which the list of events ends; None when it does not end in this text
 
 
@@ -134,14 +143,18 @@ def recover_events(text: bytes, *, last: bool) -> RecoveredEvents:
     """Go through a text event by event and skip the broken ones. `last` means that the file ends with this text."""
     characters = text.decode("latin-1")  # one character per byte, so that offsets are the same
     events: list[bytes] = []
-    broken, offset = 0, 0
+    broken, broken_bytes, offset = 0, 0, 0
+
+    def found(list_end: int | None) -> RecoveredEvents:
+        return RecoveredEvents(events=tuple(events), broken=broken, broken_bytes=broken_bytes, list_end=list_end)
+
     while True:
         space = _SPACE_OR_COMMA.match(text, offset)
         offset = space.end() if space else offset
         if _LIST_END.match(text, offset):
-            return RecoveredEvents(events=tuple(events), broken=broken, list_end=offset)
+            return found(offset)
         if offset >= len(text):
-            return RecoveredEvents(events=tuple(events), broken=broken, list_end=None)
+            return found(None)
         try:
             _, event_end = _DECODER.raw_decode(characters, offset)
         except (ValueError, RecursionError):
@@ -149,7 +162,9 @@ def recover_events(text: bytes, *, last: bool) -> RecoveredEvents:
             next_event = _NEXT_EVENT.search(text, offset)
             if next_event is None:
                 end = _LIST_END_AFTER_EVENT.search(text, offset) if last else None
-                return RecoveredEvents(events=tuple(events), broken=broken, list_end=end.end() if end else None)
+                broken_bytes += (end.end() if end else len(text)) - offset
+                return found(end.end() if end else None)
+            broken_bytes += next_event.end() - offset
             offset = next_event.end()
             continue
         events.append(text[offset:event_end])

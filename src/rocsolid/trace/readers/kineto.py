@@ -30,6 +30,7 @@ _MAX_HEAD_BYTES: Final = 64 << 20
 _MAX_EVENT_BYTES: Final = 16 << 20
 _MAX_TAIL_BYTES: Final = 16 << 20
 _LONG_EVENT_BYTES: Final = 4 << 20  # if an event is longer, only new text is searched for its end
+_MIN_LOST_EVENTS: Final = 3  # for each broken text
 _OVERLAP_BYTES: Final = 4096  # of the text before; a separator can be cut between two chunks
 
 
@@ -68,6 +69,8 @@ class _KinetoReader:
         self.tail = b""
         self.ended = False
         self.damage: list[str] = []
+        self.broken_bytes = 0
+        self.size = 0  # of the text
 
     def read(self) -> None:
         part = self.part
@@ -108,6 +111,7 @@ class _KinetoReader:
             return
         if sum(map(len, self.held)) > _LONG_EVENT_BYTES and not self._has_boundary(chunk):
             return
+        self.size += len(chunk)
         text = b"".join((*self.held, chunk))
         boundary = last_event_boundary(text, self.separator)
         if boundary is None:
@@ -171,6 +175,7 @@ class _KinetoReader:
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 self.builder.broken += 1
         self.builder.broken += found.broken
+        self.broken_bytes += found.broken_bytes
         if found.list_end is not None:
             self.ended = True
             self._add_to_tail(text[found.list_end :])
@@ -184,17 +189,27 @@ class _KinetoReader:
         if self.scanner:
             self.scanner.flush()
         tables = builder.tables()
+        metadata, more = parse_metadata(self.head, self.tail)
+        if more:
+            self.damage.append(
+                f"the file goes on after the end of the trace: {more:,} bytes, a second JSON document, were not read"
+            )
+        # One broken event is shorter. A hole in the file takes many events with it.
+        lost = self.broken_bytes * builder.events // max(self.size, 1)
+        if lost > _MIN_LOST_EVENTS * max(builder.broken, 1):
+            self.damage.append(f"{self.broken_bytes:,} bytes are not events; about {lost:,} events are lost")
         return TraceColumns(
             producer="kineto",
             names=tuple(builder.names),
             launch_configs=tuple(launch_config_text(*config) for config in builder.launch_configs),
             threads=tuple(f"{pid}/{tid}" for pid, tid in builder.threads),
+            details=tuple(text.decode("utf-8", "replace") for text in builder.details) or ("",),
             thread_names=builder.thread_names,
             events=builder.events + builder.broken,
             skipped=builder.broken + builder.unusable,
             unused_events=dict(sorted(builder.unused_events.items())),
             damage=tuple(self.damage),
-            metadata=parse_metadata(self.head, self.tail),
+            metadata=metadata,
             **tables,
         )
 

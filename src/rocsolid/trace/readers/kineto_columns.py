@@ -7,14 +7,17 @@ from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Raw
 
 from rocsolid.trace.columns import COLUMN_TYPES, Column, DeviceEvents, GrowingTable, HostEvents, IdTable, MemoryEvents
 from rocsolid.trace.readers.event_decoder import (
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
     Args,
+    Begin,
     ByCategory,
     Complete,
+    End,
     Instant,
     Loose,
     Meta,
@@ -22,6 +25,8 @@ from rocsolid.trace.readers.event_decoder import (
 from rocsolid.trace.readers.exact_times import parse_durations, parse_timestamps
 
 _NO_ARGS: Final = Args()
+_MAX_DETAIL_BYTES: Final = 2048  # as in scan/scan.c
+_COST_WORDS: Final = ("conv", "atten", "attn", "Attn", "mha")  # as in scan/scan.c
 _PHASE, _PID, _TID = attrgetter("ph"), attrgetter("pid"), attrgetter("tid")
 _MEMORY_EVENT: Final = "[memory]"
 _BATCH: Final = 4096
@@ -32,13 +37,14 @@ class KinetoColumnBuilder:
     """Collects decoded events as columns."""
 
     def __init__(self) -> None:
-        self.names, self.launch_configs, self.threads = IdTable(), IdTable(), IdTable()
+        self.names, self.launch_configs, self.threads, self.details = IdTable(), IdTable(), IdTable(), IdTable()
         self.device = GrowingTable(DeviceEvents)
         self.calls, self.ops = GrowingTable(HostEvents), GrowingTable(HostEvents)
         self.annotations = GrowingTable(HostEvents)
         self.memory = GrowingTable(MemoryEvents)
         self.thread_names: dict[str, str] = {}
         self._pending: list[Any] = []
+        self._begun: dict[tuple[Loose, Loose], list[Begin]] = defaultdict(list)  # by process and thread
         self.events = 0
         self.broken = 0  # events whose text cannot be decoded
         self.unusable = 0  # events without a valid time
@@ -53,7 +59,7 @@ class KinetoColumnBuilder:
 
     def flush(self) -> None:
         """Convert all pending events."""
-        events, self._pending = self._pending, []
+        events, self._pending = self._with_pairs(self._pending), []
         by_type: dict[Any, list[Any]] = defaultdict(list)
         for event in events:
             by_type[type(event)].append(event)
@@ -71,6 +77,44 @@ class KinetoColumnBuilder:
             else:
                 self._count_unused(category, len(found))
         self._add_others(by_type)
+
+    def _with_pairs(self, events: list[Any]) -> list[Any]:
+        """Return the events with each begin and end replaced by one complete event."""
+        if not any(type(event) in (Begin, End) for event in events):
+            return events
+        kept: list[Any] = []
+        for event in events:
+            if type(event) is Begin:
+                self._begun[event.pid, event.tid].append(event)
+            elif type(event) is End:
+                kept += self._completed(event)
+            else:
+                kept.append(event)
+        return kept
+
+    def _completed(self, end: End) -> list[Complete]:
+        """Return the event that ends here; none if it did not begin, or if a time is invalid. Two events become one."""
+        open_events = self._begun[end.pid, end.tid]
+        if not open_events:
+            self.unusable += 1
+            return []
+        begin = open_events.pop()
+        self.events -= 1
+        times, good = parse_timestamps([begin.ts, end.ts])
+        if not good.all():
+            self.unusable += 1
+            return []
+        return [
+            Complete(
+                ts=begin.ts,
+                dur=int(times[1] - times[0]) / 1000,
+                name=begin.name,
+                cat=begin.cat,
+                pid=begin.pid,
+                tid=begin.tid,
+                args=begin.args,
+            )
+        ]
 
     def add_unused(self, category: str, count: int) -> None:
         """Count events that were checked and are not needed."""
@@ -131,6 +175,9 @@ class KinetoColumnBuilder:
                 external=integers([a.external for a in args]),
                 bytes=integers([a.bytes for a in args]),
                 launch_config=np.array(config, dtype=np.int32),
+                detail=self._details(
+                    [(a.collective, a.in_elements, a.out_elements, a.element_type, a.group_size) for a in args]
+                ),
             )
         )
 
@@ -146,8 +193,22 @@ class KinetoColumnBuilder:
                 thread=self._thread_ids([e.pid for e in events], [e.tid for e in events]),
                 correlation=integers([a.correlation for a in args]),
                 external=integers([a.external for a in args]),
+                detail=self._details(
+                    [
+                        (a.dims, a.types, a.concrete if has_cost_arguments(e.name) else b"", a.kernel)
+                        for a, e in zip(args, events, strict=True)
+                    ]
+                ),
             )
         )
+
+    def _details(self, parts: Sequence[tuple[Raw | bytes, ...]]) -> Column:
+        """Return the ids of details, of which each part is followed by a NUL; empty when there are none, or too many."""
+        details, found = self.details, []
+        for texts in parts:
+            key = b"".join([bytes(text) + b"\0" for text in texts]) if any(texts) else b""
+            found.append(details[key if len(key) <= _MAX_DETAIL_BYTES else b""])
+        return np.array(found, dtype=np.int32)
 
     def _thread_ids(self, pid: Sequence[Loose], tid: Sequence[Loose]) -> Column:
         """Return the thread id of each event. A batch has few threads, so each thread is looked up only once."""
@@ -183,7 +244,14 @@ class KinetoColumnBuilder:
     def tables(self) -> dict[str, Any]:
         """All tables; nothing can be added afterwards."""
         self.flush()
+        self.unusable += sum(map(len, self._begun.values()))
+        self._begun.clear()
         return {name: getattr(self, name).finish() for name in ("device", "calls", "ops", "annotations", "memory")}
+
+
+def has_cost_arguments(operator: str) -> bool:
+    """Return whether the arguments of an operator matter for its cost; those of others differ in almost every event."""
+    return any(word in operator for word in _COST_WORDS)
 
 
 def _with_default(values: list[Loose], events: list[Any], field: "attrgetter[Loose]") -> list[Loose]:

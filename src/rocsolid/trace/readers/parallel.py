@@ -43,6 +43,7 @@ _JSON_FIELDS: Final = (
     "names",
     "launch_configs",
     "threads",
+    "details",
     "events",
     "skipped",
     "unused_events",
@@ -52,7 +53,7 @@ _JSON_FIELDS: Final = (
 )
 _JSON_FILE: Final = "fields.json"
 # Columns of ids, and the strings that the ids refer to.
-_ID_COLUMNS: Final = {"name": "names", "launch_config": "launch_configs", "thread": "threads"}
+_ID_COLUMNS: Final = {"name": "names", "launch_config": "launch_configs", "thread": "threads", "detail": "details"}
 
 
 def read_in_parallel(file: Path) -> TraceColumns:
@@ -97,7 +98,7 @@ def _halves(file: Path) -> tuple[dict[str, object], FilePart, FilePart] | None:
     # The first half ends after an event, without the comma that follows it.
     end = middle - len(separator.comma)
     return (
-        parse_metadata(text[:start], b""),
+        parse_metadata(text[:start], b"")[0],
         FilePart(first=start, last=end, separator=separator, has_list_end=False),
         FilePart(first=middle, last=None, separator=separator, has_list_end=True),
     )

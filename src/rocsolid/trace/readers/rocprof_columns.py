@@ -92,6 +92,7 @@ class RocprofColumnBuilder:
             external=np.full(len(rows), -1, dtype=np.int64),
             bytes=rows[:, 7],
             launch_config=rows[:, 8].astype(np.int32),
+            detail=np.zeros(len(rows), dtype=np.int32),
         )
         return TraceColumns(
             producer=self.producer,
@@ -120,6 +121,7 @@ def _host_events(values: list[tuple[int, ...]]) -> HostEvents:
         thread=rows[:, 3].astype(np.int32),
         correlation=rows[:, 4],
         external=np.full(len(rows), -1, dtype=np.int64),
+        detail=np.zeros(len(rows), dtype=np.int32),
     )
 
 

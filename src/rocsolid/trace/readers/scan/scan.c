@@ -4,20 +4,22 @@
    returns 0 and keeps nothing of that text; the caller then reads it in Python, which can handle damage. So this code
    may be stricter than the Python reader, but never more lenient. The caller has checked the UTF-8. */
 
+#define _GNU_SOURCE /* memmem */
+
 #include "json.h"
 #include "string_table.h"
 #include "template.h"
 #include "values.h"
 
 enum { DEVICE, CALLS, OPS, ANNOTATIONS, TABLES };
-enum { NAMES, LAUNCH_CONFIGS, THREADS, CATEGORIES, STRING_TABLES };
-enum { MAX_CATEGORIES = 256, PHASES = 128, MAX_CONFIG_BYTES = 400 };
+enum { NAMES, LAUNCH_CONFIGS, THREADS, DETAILS, CATEGORIES, STRING_TABLES };
+enum { MAX_CATEGORIES = 256, PHASES = 128, MAX_CONFIG_BYTES = 400, MAX_DETAIL_BYTES = 2048 };
 static const int64_t UNKNOWN = INT64_MIN;
 
 typedef struct {
     int64_t start, end, correlation, external, device, stream, bytes;
     int32_t name, other; /* ids; other: the launch configuration of a device event, the thread of a host event */
-    int64_t kind;
+    int32_t detail, kind;
 } row;
 
 typedef struct {
@@ -52,14 +54,16 @@ typedef struct {
 enum {
     PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, TS = 32, DUR = 64, ARGS = 128,
     ON = 256, STREAM = 512, CORRELATION = 1024, EXTERNAL = 2048, BYTES = 4096,
-    GRID = 8192, BLOCK = 16384, REGISTERS = 32768, SHARED = 65536,
+    GRID = 8192, BLOCK = 16384, REGISTERS = 32768, SHARED = 65536, DETAIL = 1 << 17, /* and the following bits */
 };
+enum { DIMS, TYPES, CONCRETE, KERNEL_NAME, HOST_DETAILS }; /* of operators and launch calls */
+enum { COLLECTIVE = HOST_DETAILS, IN_ELEMENTS, OUT_ELEMENTS, ELEMENT_TYPE, GROUP_SIZE, ALL_DETAILS }; /* of kernels */
 static const unsigned DEVICE_NUMBERS = ON | STREAM | CORRELATION | EXTERNAL | BYTES | REGISTERS | SHARED;
 static const unsigned HOST_NUMBERS = PID | TID | CORRELATION | EXTERNAL;
 static const int64_t LATEST = 9000000000000000, LONGEST = 1000000000000; /* microseconds that Python converts exactly, too */
 
 typedef struct {
-    slice ph, cat, name, grid, block;
+    slice ph, cat, name, grid, block, details[ALL_DETAILS];
     int64_t pid, tid, ts, dur, device, stream, correlation, external, bytes, registers, shared;
     unsigned seen, present, unusual; /* sets of keys */
 } event;
@@ -78,10 +82,13 @@ ALWAYS_INLINE unsigned key_of(slice k) {
 ALWAYS_INLINE unsigned argument_of(slice k) {
     switch (k.length) {
     case 4: return IS("grid") ? GRID : 0;
-    case 5: return IS("bytes") ? BYTES : IS("block") ? BLOCK : 0;
-    case 6: return IS("device") ? ON : IS("stream") ? STREAM : 0;
+    case 5: return IS("bytes") ? BYTES : IS("block") ? BLOCK : IS("dtype") ? DETAIL << ELEMENT_TYPE : 0;
+    case 6: return IS("device") ? ON : IS("stream") ? STREAM : IS("kernel") ? DETAIL << KERNEL_NAME : 0;
+    case 10: return IS("Input Dims") ? DETAIL << DIMS : IS("Input type") ? DETAIL << TYPES : IS("Group size") ? DETAIL << GROUP_SIZE : 0;
     case 11: return IS("correlation") ? CORRELATION : IS("External id") ? EXTERNAL : 0;
-    case 13: return IS("shared memory") ? SHARED : 0;
+    case 13: return IS("shared memory") ? SHARED : IS("In msg nelems") ? DETAIL << IN_ELEMENTS : 0;
+    case 14: return IS("Out msg nelems") ? DETAIL << OUT_ELEMENTS : 0;
+    case 15: return IS("Concrete Inputs") ? DETAIL << CONCRETE : IS("Collective name") ? DETAIL << COLLECTIVE : 0;
     case 20: return IS("registers per thread") ? REGISTERS : 0;
     default: return 0;
     }
@@ -117,7 +124,7 @@ ALWAYS_INLINE cursor argument(cursor p, cursor limit, event *e, unsigned key) {
     case SHARED: to = &e->shared; break;
     case GRID: return raw(p, limit, &e->grid);
     case BLOCK: return raw(p, limit, &e->block);
-    default: return value(p, limit, 2);
+    default: return key >= DETAIL ? raw(p, limit, &e->details[__builtin_ctz(key / DETAIL)]) : value(p, limit, 2);
     }
     p = integer(p, limit, to, &kind);
     mark(e, key, kind);
@@ -185,6 +192,31 @@ static int32_t thread_of(string_table *threads, const event *e) {
     return id_of(threads, (cursor)key, sizeof key);
 }
 
+/* Whether the arguments of an operator matter for its cost; those of others differ in almost every event. */
+static int has_cost_arguments(slice name) {
+    static const char *const words[] = {"conv", "atten", "attn", "Attn", "mha"};
+    for (size_t n = 0; n < sizeof words / sizeof *words; n++)
+        if (memmem(name.from, name.length, words[n], strlen(words[n]))) return 1;
+    return 0;
+}
+
+/* The details of an event, each followed by a NUL; an empty string when there are none, or too many. */
+static int32_t detail_of(string_table *details, const event *e, int which) {
+    char key[MAX_DETAIL_BYTES];
+    size_t size = 0, any = 0;
+    const int first = which == DEVICE ? COLLECTIVE : DIMS, last = which == DEVICE ? ALL_DETAILS : HOST_DETAILS;
+    if (!(e->seen / DETAIL)) return id_of(details, "", 0);
+    for (int n = first; n < last; n++) {
+        size_t length = n == CONCRETE && !has_cost_arguments(e->name) ? 0 : e->details[n].length;
+        if (size + length + 1 > sizeof key) return id_of(details, "", 0);
+        memcpy(key + size, e->details[n].from, length);
+        any += length;
+        size += length;
+        key[size++] = 0;
+    }
+    return id_of(details, key, any ? size : 0);
+}
+
 static row *next_row(table *t) {
     if (t->count == t->room) {
         size_t room = t->room ? t->room * 2 : 4096;
@@ -212,8 +244,9 @@ static int add_row(scanner *s, const event *e, int which, int kind) {
     to->bytes = e->bytes;
     to->name = id_of(&s->strings[NAMES], e->name.from, e->name.length);
     to->other = which == DEVICE ? config_of(&s->strings[LAUNCH_CONFIGS], e) : thread_of(&s->strings[THREADS], e);
+    to->detail = detail_of(&s->strings[DETAILS], e, which);
     to->kind = kind;
-    if (to->name < 0 || to->other < 0) return 0;
+    if (to->name < 0 || to->other < 0 || to->detail < 0) return 0;
     s->tables[which].count++;
     return 1;
 }
@@ -243,13 +276,13 @@ static int count_unused(scanner *s, const event *e, int64_t *counter, cursor fro
     return 1;
 }
 
-/* Stores or counts an event. Instant and metadata events are few and are left to Python. */
+/* Stores or counts an event. Instant and metadata events are few and are left to Python, as are begin and end events. */
 static int store(scanner *s, const event *e, cursor from, cursor to) {
     if (e->ph.length != 1 || !e->ph.no_escapes || !e->cat.no_escapes) return 0;
     unsigned char phase = (unsigned char)*e->ph.from;
     if (phase == 'i' || phase == 'M') return leave_to_caller(s, from, to);
     if (phase != 'X') {
-        if (phase >= PHASES || !strchr("BEIbneSTpFstfPCNODVvRc,()", phase)) return 0;
+        if (phase >= PHASES || !strchr("IbneSTpFstfPCNODVvRc,()", phase)) return 0;
         return count_unused(s, e, &s->now.phases[phase], from, to);
     }
     int32_t category = id_of(&s->strings[CATEGORIES], e->cat.from, e->cat.length);
@@ -268,6 +301,7 @@ static cursor next_event(scanner *s, cursor p) {
     }
     event e = {.correlation = -1, .external = -1, .bytes = -1};
     e.cat = e.name = e.grid = e.block = (slice){"", 0, 1};
+    for (int n = 0; n < ALL_DETAILS; n++) e.details[n] = e.grid;
     to = members(from, s->limit, &e);
     return to && store(s, &e, from, to) ? to : NULL;
 }
