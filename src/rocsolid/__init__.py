@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from rocsolid.model.compile_log import CompiledGraph as CompiledGraph
     from rocsolid.model.compile_log import CompileLog as CompileLog
     from rocsolid.model.compile_log import GraphBreak as GraphBreak
+    from rocsolid.model.compile_report import CompileReport as CompileReport
+    from rocsolid.model.compile_report import EagerFallback as EagerFallback
     from rocsolid.model.dryrun import DryRunRecord as DryRunRecord
     from rocsolid.model.environment import CheckResult as CheckResult
     from rocsolid.model.environment import Environment as Environment
@@ -105,8 +107,10 @@ _HOMES = {
     "CompileInCaptureError": "rocsolid.errors",
     "CompileLog": "rocsolid.model.compile_log",
     "CompileRecorder": "rocsolid.observe.recorder",
+    "CompileReport": "rocsolid.model.compile_report",
     "CompiledGraph": "rocsolid.model.compile_log",
     "DryRunRecord": "rocsolid.model.dryrun",
+    "EagerFallback": "rocsolid.model.compile_report",
     "Effort": "rocsolid.tune.effort",
     "Environment": "rocsolid.model.environment",
     "Finding": "rocsolid.model.finding",

@@ -31,6 +31,7 @@ from rocsolid.optimize.warm_start import SavedRun, warm_start
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
+from rocsolid.torchapi.dynamo.compile_hooks import remove_skip_marks
 
 _log = logging.getLogger("rocsolid")
 _FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
@@ -84,6 +85,7 @@ def optimized(
 ) -> Optimized:
     """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
+    remove_skip_marks()
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
         expected = [example.run(model) for example in examples]
 
