@@ -49,6 +49,7 @@ NAMES = [
     "OpAudit",
     "OptimizeReport",
     "Optimized",
+    "OptimizedModule",
     "Plan",
     "PlanError",
     "PretendedChip",

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from rocsolid.ops.vendor_op import VendorOp as VendorOp
     from rocsolid.ops.vendor_op import vendor_op as vendor_op
     from rocsolid.optimize.optimized import Optimized as Optimized
+    from rocsolid.optimize.optimized import OptimizedModule as OptimizedModule
     from rocsolid.runtime.applied_plan import Applied as Applied
     from rocsolid.runtime.capture.backends.base import pause_captures as pause_captures
     from rocsolid.runtime.capture.captured import Captured as Captured
@@ -124,6 +125,7 @@ _HOMES = {
     "OpAudit": "rocsolid.model.op_audit",
     "OptimizeReport": "rocsolid.model.optimize_report",
     "Optimized": "rocsolid.optimize.optimized",
+    "OptimizedModule": "rocsolid.optimize.optimized",
     "Plan": "rocsolid.model.plan",
     "PlanError": "rocsolid.errors",
     "PretendedChip": "rocsolid.model.pretended_chip",
