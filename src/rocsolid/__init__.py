@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from rocsolid.model.compile_log import CompiledGraph as CompiledGraph
     from rocsolid.model.compile_log import CompileLog as CompileLog
     from rocsolid.model.compile_log import GraphBreak as GraphBreak
+    from rocsolid.model.compile_report import CompileReport as CompileReport
+    from rocsolid.model.compile_report import EagerFallback as EagerFallback
     from rocsolid.model.dryrun import DryRunRecord as DryRunRecord
     from rocsolid.model.environment import CheckResult as CheckResult
     from rocsolid.model.environment import Environment as Environment
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from rocsolid.ops.vendor_op import VendorOp as VendorOp
     from rocsolid.ops.vendor_op import vendor_op as vendor_op
     from rocsolid.optimize.optimized import Optimized as Optimized
+    from rocsolid.optimize.optimized import OptimizedModule as OptimizedModule
     from rocsolid.runtime.applied_plan import Applied as Applied
     from rocsolid.runtime.capture.backends.base import pause_captures as pause_captures
     from rocsolid.runtime.capture.captured import Captured as Captured
@@ -105,8 +108,10 @@ _HOMES = {
     "CompileInCaptureError": "rocsolid.errors",
     "CompileLog": "rocsolid.model.compile_log",
     "CompileRecorder": "rocsolid.observe.recorder",
+    "CompileReport": "rocsolid.model.compile_report",
     "CompiledGraph": "rocsolid.model.compile_log",
     "DryRunRecord": "rocsolid.model.dryrun",
+    "EagerFallback": "rocsolid.model.compile_report",
     "Effort": "rocsolid.tune.effort",
     "Environment": "rocsolid.model.environment",
     "Finding": "rocsolid.model.finding",
@@ -120,6 +125,7 @@ _HOMES = {
     "OpAudit": "rocsolid.model.op_audit",
     "OptimizeReport": "rocsolid.model.optimize_report",
     "Optimized": "rocsolid.optimize.optimized",
+    "OptimizedModule": "rocsolid.optimize.optimized",
     "Plan": "rocsolid.model.plan",
     "PlanError": "rocsolid.errors",
     "PretendedChip": "rocsolid.model.pretended_chip",

@@ -258,3 +258,41 @@ def test_a_tuned_plan_limits_the_forms_to_its_own(form: str, graph: bool, forms:
     available = optimized.available_forms(torch.nn.Sequential(*layers), plan, lambda _: None, None)  # type: ignore[arg-type,return-value]
 
     assert list(available) == forms
+
+
+def test_a_compiled_form_that_ran_in_eager_is_rejected_and_explained(caplog: pytest.LogCaptureFixture) -> None:
+    @torch.compiler.disable
+    def never_compiled(x: Any) -> Any:
+        return x.sin() + x.cos()
+
+    def model(x: Any) -> Any:
+        return never_compiled(x)
+
+    report = rs.optimize(model, torch.ones(4)).report()
+
+    compiled = results(report)[Form.COMPILED]
+    assert report.chosen is Form.EAGER
+    assert compiled.outcome is FormOutcome.FAILED
+    assert "torch ran it in eager" in compiled.why
+    assert any("torch ran it in eager" in text for text in caplog.messages)
+
+
+class Wave(torch.nn.Module):  # type: ignore[misc]
+    """A model of which several instances are made."""
+
+    def forward(self, x: Any) -> Any:
+        return x.sin() + x.cos()
+
+
+def test_after_a_deadline_trip_the_class_is_still_compiled() -> None:
+    torch._dynamo.reset()
+    slow = rs.compile(Wave(), deadline_s=0.001)
+    slow(torch.ones(4))
+    assert slow.rocsolid.report().eager
+
+    compiled = results(rs.optimize(Wave(), torch.ones(4)).report())[Form.COMPILED]
+
+    assert compiled.timing is not None
+    assert compiled.setup_s > 0.05
+    again = results(rs.optimize(Wave(), torch.ones(4)).report())[Form.COMPILED]
+    assert again.timing is not None  # the code of the first call is used again: it ran compiled, without a compile

@@ -7,12 +7,14 @@ import time
 import timeit
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support import clean_environ, make_env, run_python, with_path
 
+import rocsolid as rs
 from rocsolid.catalog.profiles import resolve
 from rocsolid.errors import CompileDeadlineError, PlanError, RecompileError
 from rocsolid.model.plan import Decision, Plan
@@ -239,10 +241,85 @@ def test_a_compile_that_exceeds_its_deadline_falls_back_to_eager(
     assert any("(deadline 1 s), phase: calling the backend" in text for text in texts)
     assert any(
         "compile cancelled after its deadline of 1 s, while calling the backend" in text
-        and "stacks of all threads" in text
+        and "stack of the compile" in text
         and backend.__name__ in text
         for text in texts
     )
+
+
+def doubles() -> Any:
+    """Return a new instance of one class: all instances share the code of `forward`."""
+    return _doubles_class()()
+
+
+@cache
+def _doubles_class() -> Any:
+    import torch
+
+    class Doubles(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+    return Doubles
+
+
+def test_after_a_cancelled_compile_other_instances_of_the_class_are_compiled() -> None:
+    import torch
+
+    slow = rs.compile(doubles(), backend=sleep_forever, deadline_s=0.5)
+    assert slow(torch.ones(2)).tolist() == [2.0, 2.0]
+
+    with rs.record_compiles() as recorder:
+        again = rs.compile(doubles(), backend=eager)
+        again(torch.ones(2))
+        torch.compile(doubles(), backend="aot_eager")(torch.ones(2))
+
+    assert len(recorder.graphs) == 2
+    assert again.rocsolid.report().compiles == 1
+    report = slow.rocsolid.report()
+    assert report.compiles == 0
+    assert "cancelled after its deadline of 0.5 s" in report.eager[0].why
+    assert "1 fallback to eager" in str(report)
+
+
+def test_a_function_that_torch_does_not_compile_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    import torch
+
+    @torch.compiler.disable
+    def disabled(x: Any) -> Any:
+        return x + 1
+
+    function = rs.compile(lambda x: disabled(x), backend=eager)  # noqa: PLW0108 - torch.compile would look into it
+    with caplog.at_level(logging.WARNING, "rocsolid"):
+        function(torch.ones(1))
+        function(torch.ones(1))
+
+    assert [text for text in caplog.messages if "nothing was compiled, it runs in eager" in text] == caplog.messages
+    assert len(function.rocsolid.report().eager) == len(caplog.messages) == 1
+
+
+def test_code_that_was_compiled_before_is_not_reported_as_eager() -> None:
+    import torch
+
+    rs.compile(doubles(), backend=eager)(torch.ones(2))
+    again = rs.compile(doubles(), backend=eager)
+    again(torch.ones(2))
+
+    assert again.rocsolid.report().eager == ()
+
+
+def test_the_guard_reports_what_runs_in_eager_and_removes_its_marks() -> None:
+    import torch
+
+    with rs.guard(deadline_s=0.5) as guard:
+        torch.compile(doubles(), backend=sleep_forever)(torch.ones(2))
+        report = guard.report()
+    with rs.record_compiles() as recorder:
+        torch.compile(doubles(), backend=eager)(torch.ones(2))
+
+    assert "Doubles.forward" in report.eager[0].function
+    assert "cancelled after its deadline of 0.5 s" in report.eager[0].why
+    assert len(recorder.graphs) == 1
 
 
 def test_a_deadline_holds_in_a_worker_thread() -> None:

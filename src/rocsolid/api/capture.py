@@ -5,12 +5,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rocsolid.catalog.capture_precautions import Precautions, precautions_for
+from rocsolid.errors import UsageError
 from rocsolid.model.bucket import Bucket
 from rocsolid.probe.pretended import pretended_chip
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.captured import Captured, CapturedModule, captured_module
 from rocsolid.runtime.capture.options import Options, Verify, parse_buckets, parse_verify
+from rocsolid.runtime.wrapped_module import refuse_distributed_wrapper
 
 _CHILD_DEADLINE_S: Final = 600.0
 
@@ -117,6 +119,10 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
 
         if isinstance(fn, CapturedModule):
             fn = fn.__rocsolid_function__  # captured with other options: the module inside
+        if not callable(fn):
+            msg = f"rs.capture needs a callable or a module; got {type(fn).__name__}"
+            raise UsageError(msg)
+        refuse_distributed_wrapper(fn, "rs.capture")
         captured = captured_class(fn, options, precautions, _try_in_child)
         return captured_module(captured) if isinstance(fn, torch.nn.Module) else captured
 

@@ -11,12 +11,13 @@ from rocsolid.errors import UsageError
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.plan import Plan
 from rocsolid.optimize.example_inputs import Example, to_examples
-from rocsolid.optimize.optimized import Optimized, optimized
+from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.captured import CapturedModule
-from rocsolid.runtime.capture.options import Verify
+from rocsolid.runtime.capture.options import Verify, parse_verify
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
+from rocsolid.runtime.wrapped_module import refuse_distributed_wrapper
 from rocsolid.torchapi.pytree import flatten
 
 _COMPILE_DEADLINE_S: Final = 900.0
@@ -33,7 +34,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     verify: str | Verify = "first",
     progressive: bool = False,
     artefacts: str | Path | None = None,
-) -> Optimized:
+) -> Any:
     """Compile, capture, verify and measure every form of a model on an example; return the fastest form with correct results.
 
     The forms are eager, compiled as a whole, and compiled by region (its repeated layers), each also captured as one CUDA graph or
@@ -62,6 +63,10 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     if not callable(model):
         msg = f"rs.optimize needs a callable or a module; got {type(model).__name__}"
         raise UsageError(msg)
+    if isinstance(model, OptimizedModule):
+        model = model.__rocsolid_function__  # optimized again: the module inside
+    refuse_distributed_wrapper(model, "rs.optimize", "DistributedDataParallel")
+    parse_verify(verify)
     examples = to_examples(example_inputs)
 
     def capture_function(function: Callable[..., Any]) -> Any:
@@ -75,7 +80,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         folder = Path(artefacts) if artefacts is not None else None
         return optimized(model, examples, selected_plan, capture=capture_if_gpu, budget_s=budget_s, artefacts=folder)
     deadline_s = _COMPILE_DEADLINE_S if budget_s is None else budget_s
-    return Progressive(
+    progressive_model = Progressive(
         model,
         examples,
         profile=selected_plan.profile,
@@ -83,6 +88,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         capture=capture_if_gpu,
         trial=partial(_compile_in_child, model, examples, selected_plan, deadline_s),
     )
+    return optimized_module(progressive_model)
 
 
 def _compile_in_child(model: Callable[..., Any], examples: Sequence[Example], plan: Plan, deadline_s: float) -> str:

@@ -66,7 +66,7 @@ def compile(  # noqa: A001 - the public name is torch's
         model: a module, function or method.
         profile: the profile to use when no plan is given.
         plan: a plan, or the path of a plan file.
-        deadline_s: a compile that takes longer than this is cancelled, the stacks of all threads are logged, and the function runs in eager.
+        deadline_s: a compile that takes longer than this is cancelled, the stack of the compile is logged, and the function runs in eager.
         max_recompiles: how often the function may be compiled again; the next recompile raises `RecompileError`, which names the Dynamo
             guard that failed and the argument that changed.
         in_child: compile once in a child process first; if that hangs or crashes in native code, the function runs in eager.
@@ -215,7 +215,6 @@ def _trial(deadline_s: float) -> Any:
     """Return a function that compiles a call in a child process first and returns why that failed, or an empty string."""
 
     def trial(model: Any, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        failure = try_in_child_process("compiling", {"compile": dict(arguments)}, (model, args, kwargs), deadline_s)
-        return f"{failure}; the function runs in eager" if failure else ""
+        return try_in_child_process("compiling", {"compile": dict(arguments)}, (model, args, kwargs), deadline_s)
 
     return trial

@@ -5,7 +5,7 @@ Examples:
   rocsolid compiles work.py:build --backward          also run the backward pass
   rocsolid compiles work.py:build --code              with the generated kernels and the lines they come from
   rocsolid compiles work.py:build --output html --out compiles.html
-  rocsolid compiles work.py:build --deadline 600      end after ten minutes; prints all stacks and the current phase
+  rocsolid compiles work.py:build --deadline 600      end after ten minutes; prints the current phase and stack
   rocsolid compiles --torch-trace /tmp/trace          read the files of an earlier run with TORCH_TRACE=/tmp/trace
   rocsolid compiles --torch-debug torch_compile_debug read the folder of an earlier run with TORCH_COMPILE_DEBUG=1
 
@@ -13,6 +13,7 @@ Examples:
 
 import argparse
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -45,8 +46,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--deadline",
         type=deadline,
         metavar="TIME",
-        help="end the command after this time (90s, 10m), print all stacks, exit code 124",
+        help="end the command after this time (90s, 10m), print the current phase and stack, exit code 124",
     )
+    parser.add_argument("-v", "--verbose", action="store_true", help="at the deadline, print the stacks of all threads")
     parser.add_argument(
         "--fail-on", choices=FAIL_ON, default="never", help="what sets the exit code to 1 (default: never)"
     )
@@ -71,7 +73,7 @@ def _recorded(args: argparse.Namespace) -> "CompileLog":
     from rocsolid.api.observe import compiled_workload, record_compiles
     from rocsolid.cli.progress import progress
     from rocsolid.measure.load_workload import load_workload
-    from rocsolid.torchapi.dynamo.compile_phase import all_stacks
+    from rocsolid.torchapi.dynamo.compile_phase import all_stacks, thread_stack
 
     with redirect_stdout(sys.stderr):
         workload = load_workload(args.workload)
@@ -80,7 +82,11 @@ def _recorded(args: argparse.Namespace) -> "CompileLog":
     def current() -> str:
         return "; ".join(str(compile_) for compile_ in recorder.running())
 
-    with progress(current, deadline_s=args.deadline, stacks=all_stacks), recorder:
+    def stack() -> str:
+        return f"  stack of the main thread, innermost call last (-v prints all threads):\n{thread_stack(main_thread)}"
+
+    main_thread = threading.main_thread().ident or 0
+    with progress(current, deadline_s=args.deadline, stacks=all_stacks if args.verbose else stack), recorder:
         call = compiled_workload(workload, mode=args.mode, as_is=args.as_is)
         for _ in range(args.calls):
             call_workload(call, args.workload, backward=args.backward)

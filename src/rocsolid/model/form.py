@@ -38,6 +38,11 @@ class Form(str, Enum):
         return self.name.endswith("_GRAPH")
 
     @property
+    def compiles(self) -> bool:
+        """Whether the model or its layers are compiled."""
+        return self.id != "eager"
+
+    @property
     def label(self) -> str:
         """The text in reports."""
         return self.value

@@ -58,6 +58,7 @@ class OptimizeReport(NotebookResult):
     why: str
     noise: float  # eager is measured twice in the same comparison; this is the relative difference
     example_count: int = 1
+    unused_because: str = ""  # why the model runs in eager now instead of the chosen form: it has changed
     longest_call_ms: float | None = None  # the slowest call of the model while it was compiled in the background
 
     def json(self) -> str:
@@ -73,6 +74,8 @@ class OptimizeReport(NotebookResult):
             *map(str, self.forms),
             f"  noise of this run: {self.noise:.1%}",
         ]
+        if self.unused_because:
+            lines.append(f"  not in use: {self.unused_because}; the model runs in eager")
         if self.longest_call_ms is not None:
             lines.append(
                 f"  slowest call of the model while it was compiled in the background: {self.longest_call_ms:.1f} ms"

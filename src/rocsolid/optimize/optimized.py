@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from rocsolid.errors import UsageError
 from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, OptimizeReport
@@ -31,6 +32,8 @@ from rocsolid.optimize.warm_start import SavedRun, warm_start
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
+from rocsolid.runtime.wrapped_module import WrappedModule, refuse_sharding, wrap_module
+from rocsolid.torchapi.dynamo.compile_hooks import remove_skip_marks
 
 _log = logging.getLogger("rocsolid")
 _FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
@@ -40,12 +43,17 @@ Forms = Mapping[Form, MakeForm]
 
 
 class Optimized:
-    """The chosen form of a model, called like the model; `report()` shows all forms that were measured."""
+    """The chosen form of a function, called like the function; `report()` shows all forms that were measured."""
 
-    def __init__(self, function: Callable[..., Any], model: Any, report: OptimizeReport) -> None:
-        self._function = function
+    def __init__(
+        self, function: Callable[..., Any], model: Any, report: OptimizeReport, *, weights_are_constants: bool = False
+    ) -> None:
+        self._chosen = self._function = function
         self._model = model
         self._report = report
+        self._weights_are_constants = weights_are_constants
+        self._measured_with = _describe(model)
+        self._why_unused = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the chosen form."""
@@ -59,18 +67,160 @@ class Optimized:
 
     def report(self) -> OptimizeReport:
         """Return the forms that were tried, with their times and errors, and the chosen one."""
-        return self._report
+        return replace(self._report, unused_because=self._why_unused)
+
+    @property
+    def model(self) -> Any:
+        """The function or module that was optimized, unchanged."""
+        return self._model
+
+    @property
+    def __rocsolid_function__(self) -> Any:
+        return self._model
 
     @property
     def captured(self) -> Captured | None:
         """The captured function, if the chosen form has a graph; its own report counts replays."""
         return self._function if isinstance(self._function, Captured) else None
 
+    def use(self, function: Callable[..., Any]) -> None:
+        """Use another form from now on, unless the model has changed."""
+        self._chosen = function
+        if not self._why_unused:
+            self._function = function
+
+    def check_model(self, *, new_weights: bool = False) -> None:
+        """Compare mode, dtypes and devices of the model with those of the measurement.
+
+        If they differ, the chosen form is verified with the next call before it is used again. In training mode the model runs in
+        eager, unless it was measured like that: two runs of one training step cannot be compared.
+        """
+        if new_weights and self._weights_are_constants:
+            self._chosen = self._model
+            self._set_unused("its weights are constants of the compiled code (inductor.freezing), and were replaced")
+            return
+        change = _first_change(self._measured_with, _describe(self._model))
+        if change and self._model.training:
+            self._set_unused(change)
+        elif change:
+            self._function = self._verified_call
+        elif self._function is not self._chosen:
+            self._why_unused, self._function = "", self._chosen
+            _log.info("%s: the form %r is used again", self._report.name, self._report.chosen.label)
+
+    def _set_unused(self, why: str) -> None:
+        if why != self._why_unused:
+            _log.warning("%s runs in eager: %s. Call rs.optimize again", self._report.name, why)
+        self._why_unused, self._function = why, self._model
+
+    def _verified_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Compare the chosen form with eager on this call, and use it from now on if the results match."""
+        raced = RacedForm(form=self._report.chosen, make=lambda: self._chosen)
+        example = Example(args, kwargs)
+        prepare(raced, [example], [example.run(self._model)], float("inf"))
+        now = _describe(self._model)
+        if raced.eligible:
+            self._measured_with, self._why_unused, self._function = now, "", self._chosen
+            _log.info("%s has changed, and the form %r was verified again", self._report.name, raced.form.label)
+        else:
+            self._set_unused(f"{_first_change(self._measured_with, now)}, and {raced.result.why or 'it failed'}")
+        return self._model(*args, **kwargs)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             msg = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(msg)
         return getattr(self._model, name)
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        msg = (
+            "the result of rs.optimize cannot be copied or pickled: compiled code and graphs belong to this process.\n"
+            "fix: copy or save the model inside (`.rocsolid.model`, `.state_dict()`), and call rs.optimize on the copy"
+        )
+        raise UsageError(msg)
+
+
+class OptimizedModule(WrappedModule):
+    """The chosen form of a module: what `rs.optimize` returns for an `nn.Module`.
+
+    It is an instance of a subclass of the module's own class and shares all attributes with the module. After a change of the mode
+    (`eval()`), dtype or device the chosen form is verified again with the next call; in training mode the module runs in eager.
+    """
+
+    __slots__ = ()
+
+    def report(self) -> OptimizeReport:
+        """Return the forms that were tried, with their times and errors, and the chosen one."""
+        report: OptimizeReport = self.rocsolid.report()
+        return report
+
+    @property
+    def captured(self) -> Captured | None:
+        """The captured function, if the chosen form has a graph; its own report counts replays."""
+        captured: Captured | None = self.rocsolid.captured
+        return captured
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the background work of `progressive=True` has ended; return False if the timeout was reached before."""
+        return bool(self.rocsolid.wait(timeout_s))
+
+    def train(self, mode: bool = True) -> Any:  # noqa: FBT001, FBT002 - torch's signature
+        """Set the mode as for any module."""
+        self.__rocsolid_function__.train(mode)
+        self.rocsolid.check_model()
+        return self
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Convert parameters and buffers; `to()`, `half()`, `cuda()` and others call this."""
+        self.__rocsolid_function__._apply(*args, **kwargs)  # noqa: SLF001 - torch's name of this method
+        self.rocsolid.check_model()
+        return self
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Load weights as for any module."""
+        result = self.__rocsolid_function__.load_state_dict(*args, **kwargs)
+        self.rocsolid.check_model(new_weights=True)
+        return result
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "__class__":
+            refuse_sharding(value, "rs.optimize")
+        super().__setattr__(name, value)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.rocsolid.__reduce_ex__(protocol)
+
+
+_MODULE_METHODS: Final = ("report", "captured", "wait", "_repr_html_")
+
+
+def optimized_module(optimized_model: Optimized) -> Any:
+    """Return an `OptimizedModule` for a module, and the object itself for a function."""
+    if not isinstance(optimized_model.model, torch.nn.Module):
+        return optimized_model
+    return wrap_module(optimized_model, OptimizedModule, _MODULE_METHODS)
+
+
+def _describe(model: Any) -> dict[str, str]:
+    """Return the mode of each module, and dtype and device of each parameter and buffer."""
+    if not isinstance(model, torch.nn.Module):
+        return {}
+    described = {f"module `{name}`" if name else "the model": _mode(part) for name, part in model.named_modules()}
+    for kind, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        described |= {f"{kind} `{name}`": f"{tensor.dtype} on {tensor.device}" for name, tensor in tensors}
+    return described
+
+
+def _mode(module: Any) -> str:
+    return "in training mode" if module.training else "in eval mode"
+
+
+def _first_change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return the first difference of two descriptions; "" if there is none."""
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            return f"{name} is {now.get(name, 'gone')}, and was {before.get(name, 'not there')} when it was measured"
+    return ""
 
 
 def optimized(
@@ -81,9 +231,10 @@ def optimized(
     capture: Capture | None,
     budget_s: float | None,
     artefacts: Path | None = None,
-) -> Optimized:
+) -> Any:
     """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
+    remove_skip_marks()
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
         expected = [example.run(model) for example in examples]
 
@@ -103,7 +254,9 @@ def optimized(
         noise=outcome.noise,
         example_count=len(examples),
     )
-    return Optimized(outcome.winner.made, model, report)
+    freezing = plan.get("inductor.freezing")
+    constants = freezing is not None and bool(freezing.value) and report.chosen.compiles
+    return optimized_module(Optimized(outcome.winner.made, model, report, weights_are_constants=constants))
 
 
 def _recheck_or_race(

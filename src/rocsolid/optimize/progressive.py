@@ -19,7 +19,6 @@ from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.optimized import Capture, Optimized, close_others, device_and_versions
 from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, prepare, run_race, why_not_comparable
 from rocsolid.runtime.background_thread import run_in_background
-from rocsolid.runtime.capture.captured import Captured
 
 _log = logging.getLogger("rocsolid")
 _RACE_LIMITS: Final = RaceLimits(seconds=5.0, rounds=15)
@@ -75,7 +74,7 @@ class Progressive(Optimized):
 
     def report(self) -> OptimizeReport:
         """Return the results so far, with the slowest call of the model while it was compiled in the background."""
-        return replace(self._report, longest_call_ms=self._longest_call_s * 1e3)
+        return replace(super().report(), longest_call_ms=self._longest_call_s * 1e3)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the background work has ended; return False if the timeout was reached before."""
@@ -113,7 +112,7 @@ class Progressive(Optimized):
             return
         times = run_race(forms, self._examples, _RACE_LIMITS)
         winner, why = choose_winner(forms, times)
-        self._function = winner.made
+        self.use(winner.made)
         close_others(forms, winner, keep=self._first_function)
         self._report = replace(
             self._report,
@@ -132,8 +131,3 @@ class Progressive(Optimized):
         self._report = replace(
             self._report, forms=(*self._report.forms, failed), why=f"the compiled form cannot be used: {why}"
         )
-
-    @property
-    def captured(self) -> Captured | None:
-        """The captured function, if the form in use has a graph."""
-        return self._function if isinstance(self._function, Captured) else None

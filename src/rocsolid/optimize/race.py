@@ -17,6 +17,8 @@ from rocsolid.model.timing import Verdict
 from rocsolid.numerics import error_limit, relative_error
 from rocsolid.optimize.example_inputs import Example, ExampleRun
 from rocsolid.runtime.capture.captured import Captured
+from rocsolid.runtime.regional_compile import compile_states
+from rocsolid.torchapi.dynamo.compile_hooks import CompiledRuns
 
 _log = logging.getLogger("rocsolid")
 MakeForm = Callable[[], Callable[..., Any]]
@@ -73,9 +75,10 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
     outcome, why, error = FormOutcome.NOT_CHOSEN, "", None
     try:
         function = raced.make()
-        for example in examples:
-            example.run(function)  # the first call of a captured function runs in eager
-        runs = [example.run(function) for example in examples]
+        with CompiledRuns() as compiled_runs:
+            for example in examples:
+                example.run(function)  # the first call of a captured function runs in eager
+            runs = [example.run(function) for example in examples]
         error = max(_run_error(run, wanted) for run, wanted in zip(runs, expected, strict=True))
         raced.function = function
         limit = max(error_limit((wanted.result, wanted.written)) for wanted in expected)
@@ -89,6 +92,9 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
                 FormOutcome.FAILED,
                 refusals[0].message.splitlines()[0] if refusals else "nothing was captured",
             )
+        elif raced.form.compiles and compiled_runs.only_eager:
+            outcome, why = FormOutcome.FAILED, f"torch ran it in eager: {_eager_reason(function)}"
+            _log.warning("the form %r is excluded: %s", raced.form.label, why)
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
         outcome, why = FormOutcome.FAILED, f"{type(failure).__name__}: {first_line(failure)}"
         _log.warning("the form %r failed and is excluded: %s", raced.form.label, why)
@@ -100,6 +106,14 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
         setup_s=time.perf_counter() - started,
         peak_bytes=torch.cuda.max_memory_allocated() if on_gpu else 0,
     )
+
+
+def _eager_reason(function: Callable[..., Any]) -> str:
+    """Return why a function from `rs.compile` ran in eager."""
+    if isinstance(function, Captured):
+        function = getattr(function, "__rocsolid_function__", function)
+    fallbacks = [fallback for state in compile_states(function) for fallback in state.report().eager]
+    return fallbacks[0].why if fallbacks else "no compiled code was run"
 
 
 def _run_error(run: ExampleRun, wanted: ExampleRun) -> float:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rocsolid.runtime.background_thread import raise_in_thread
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, CompileCancelled
-from rocsolid.torchapi.dynamo.compile_phase import all_stacks, phase_of
+from rocsolid.torchapi.dynamo.compile_phase import all_stacks, phase_of, thread_stack
 
 _log = logging.getLogger("rocsolid")
 _SIGNAL: Final = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
@@ -65,13 +65,14 @@ class _Watcher:
             phase = phase_of(compile_.thread_id)
             compile_.cancel_reason = f"after its deadline of {limit_s:g} s, while {phase}"
             _log.error(
-                "%s: compile cancelled %s.%s\n  fix: %s\n  stacks of all threads:\n%s",
+                "%s: compile cancelled %s.%s\n  fix: %s\n  stack of the compile, innermost call last:\n%s",
                 compile_.name,
                 compile_.cancel_reason,
                 "" if compile_.full_graph else " It runs in eager from now on.",
                 _fix(phase),
-                all_stacks(),
+                thread_stack(compile_.thread_id),
             )
+            _log.debug("stacks of all threads:\n%s", all_stacks())
         while not self._ended.is_set():
             with self._lock:
                 if not self._ended.is_set():

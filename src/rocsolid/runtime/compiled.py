@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rocsolid.catalog.recompiles import RECOMPILE_CAUSES
 from rocsolid.errors import RecompileError
+from rocsolid.model.compile_report import CompileReport, EagerFallback
 from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
 from rocsolid.model.plan import Decision, Plan
@@ -21,13 +22,23 @@ from rocsolid.runtime.guard import refusal_finding, source_line
 from rocsolid.runtime.signature import CallSignature, differences, nearest, parameter_names, signature_of
 from rocsolid.torchapi.config import modes
 from rocsolid.torchapi.config.scope import settings_scope
-from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener, frames_up
+from rocsolid.torchapi.dynamo.compile_hooks import (
+    Compile,
+    CompiledRuns,
+    add_compile_listener,
+    frames_up,
+    remove_skip_marks,
+)
 from rocsolid.torchapi.dynamo.failed_guards import FailedGuard, failed_guards
 from rocsolid.torchapi.user_frames import read_code_line, user_location
 
 _log = logging.getLogger("rocsolid")
 _STATE_VARIABLE: Final = "__rocsolid_compiled__"  # the local variable of the wrapper that holds the CompileState
 _MAX_GUARDS_IN_MESSAGE: Final = 3
+_NOTHING_COMPILED: Final = (
+    "torch skipped it: it has no tensor operation, is disabled, or an earlier compile of the same code failed; "
+    "torch._dynamo.reset() removes the marks of earlier failures"
+)
 # Called with the model, the arguments of torch.compile, and a call's arguments; returns "" or the reason not to compile.
 Trial = Callable[..., str]
 
@@ -46,11 +57,40 @@ class CompileState:
     compiled_code: set[CodeType] = field(default_factory=set)  # the function, and its parts after graph breaks
     recompiles: int = 0  # the number of recompiles so far
     parameters: tuple[str, ...] = ()  # names of the function's parameters
+    name: str = "function"
+    compiles: int = 0  # compiles that produced code
+    eager: list[EagerFallback] = field(default_factory=list)  # what runs in eager instead
+    eager_only: bool = False  # all calls run in eager from now on
 
     @property
     def findings(self) -> list[Finding]:
         """The requested values that were refused, as findings."""
         return [refusal_finding(intervention) for intervention in self.interventions]
+
+    def report(self) -> CompileReport:
+        """Return what was compiled and what runs in eager instead."""
+        return CompileReport(
+            name=self.name,
+            compiles=self.compiles,
+            recompiles=self.recompiles,
+            eager=tuple(self.eager),
+            interventions=self.interventions,
+        )
+
+    def run_in_eager(self, why: str) -> None:
+        """Run all calls in eager from now on."""
+        self.eager_only = True
+        self.eager.append(EagerFallback(function=self.name, why=why))
+
+    def count(self, compile_: Compile, *, compiled: bool) -> None:
+        """Count a compile that has ended."""
+        self.compiles += compiled
+        reason = "" if compiled else compile_.eager_reason
+        if compile_.cancel_reason and not compile_.full_graph:
+            self.run_in_eager(reason)
+        elif reason:
+            self.eager.append(EagerFallback(function=compile_.name, why=reason))
+            _log.info("%s runs in eager: %s", compile_.name, reason)
 
     def seal(self) -> None:
         """Forbid new compiles of this function: from now on they raise RecompileError, which describes what changed."""
@@ -114,6 +154,7 @@ class _CompileListener:
             return nullcontext()
         state: CompileState = call.f_locals[_STATE_VARIABLE]
         state.check(call, compile_)
+        compile_.owner = state
         scope = ExitStack()
         scope.enter_context(settings_scope({d.id: d.value for d in _scoped_decisions(state.plan)}))
         if state.deadline_s is not None:
@@ -121,7 +162,9 @@ class _CompileListener:
         return scope
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
-        """Do nothing: `on_start` returned everything that must be undone as a context manager."""
+        """Count the compile; after a cancelled one, the function runs in eager."""
+        if isinstance(compile_.owner, CompileState):
+            compile_.owner.count(compile_, compiled=compiled)
 
 
 _listener: Final = _CompileListener()
@@ -164,7 +207,9 @@ def compile_with_plan(
         deadline_s=deadline_s,
         max_recompiles=max_recompiles,
         parameters=parameter_names(getattr(model, "forward", model)),
+        name=getattr(model, "__qualname__", type(model).__qualname__),
     )
+    remove_skip_marks()
     compiled = torch.compile(model, **arguments)
     return _attach_state(compiled, state, partial(trial, model, arguments) if trial else None, model)
 
@@ -220,41 +265,45 @@ def _attach_state(compiled: Any, state: CompileState, trial: Callable[..., str] 
     if not _remove_listener:
         _remove_listener.append(add_compile_listener(_listener))
     if isinstance(compiled, torch.nn.Module):
-        forward = _with_trial(compiled.forward, trial, model) if trial else compiled.forward
-        vars(compiled)["forward"] = _with_state(forward, state)
+        vars(compiled)["forward"] = _with_state(compiled.forward, model, state, trial)
         vars(compiled)["rocsolid"] = state
         return compiled
-    function = _with_trial(compiled, trial, model) if trial else compiled
-    wrapper = functools.wraps(compiled)(_with_state(function, state))
+    wrapper = functools.wraps(compiled)(_with_state(compiled, model, state, trial))
     vars(wrapper)["rocsolid"] = state
     return wrapper
 
 
-def _with_state(function: Callable[..., Any], __rocsolid_compiled__: CompileState) -> Callable[..., Any]:
+def _with_state(
+    compiled: Callable[..., Any], model: Any, state: CompileState, trial: Callable[..., str] | None
+) -> Callable[..., Any]:
+    """Return a function that calls the compiled function, or the model in eager after a failure; the first call is checked."""
+    from torch.compiler import is_compiling
+
+    checked = False
+
     def call(
         *args: Any,
-        __rocsolid_compiled__: CompileState = __rocsolid_compiled__,  # noqa: ARG001 - `_innermost_call` finds it in the frame
+        __rocsolid_compiled__: CompileState = state,  # noqa: ARG001 - `_innermost_call` finds it in the frame
         **kwargs: Any,
     ) -> Any:
-        return function(*args, **kwargs)
+        nonlocal checked
+        if is_compiling() or checked:  # Dynamo must not trace the check
+            return (model if state.eager_only else compiled)(*args, **kwargs)
+        if trial is not None and (failure := trial(args, kwargs)):
+            _log.error("%s; the function runs in eager", failure)
+            state.run_in_eager(failure)
+            checked = True
+            return model(*args, **kwargs)
+        with CompiledRuns() as runs:
+            result = compiled(*args, **kwargs)
+        checked = True
+        if runs.only_eager and not state.eager_only:
+            if not state.eager:
+                state.eager.append(EagerFallback(function=state.name, why=_NOTHING_COMPILED))
+            _log.warning("%s: nothing was compiled, it runs in eager. %s", state.name, state.eager[-1].why)
+        return result
 
     return call
-
-
-def _with_trial(compiled: Callable[..., Any], trial: Callable[..., str], model: Any) -> Callable[..., Any]:
-    """Run the trial before the first call; if it fails, log the reason and run the model in eager from then on."""
-    target: Callable[..., Any] | None = None
-
-    def call_after_trial(*args: Any, **kwargs: Any) -> Any:
-        nonlocal target
-        if target is None:
-            failure = trial(args, kwargs)
-            if failure:
-                _log.error("%s", failure)
-            target = model if failure else compiled
-        return target(*args, **kwargs)
-
-    return call_after_trial
 
 
 def _innermost_call(frame: FrameType | None) -> FrameType | None:

@@ -3,10 +3,11 @@
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from types import TracebackType
+from contextlib import AbstractContextManager, nullcontext
+from types import CodeType, TracebackType
 
 from rocsolid.catalog import registry
+from rocsolid.model.compile_report import CompileReport, EagerFallback
 from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
 from rocsolid.model.plan import Decision, Plan
@@ -14,7 +15,7 @@ from rocsolid.model.setting import Channel
 from rocsolid.rules.runtime.value_rejected_by_guard import RULE
 from rocsolid.runtime.compile_deadline import deadline
 from rocsolid.torchapi.config.pins import Attempt, Pins, pin
-from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
+from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener, remove_skip_marks
 from rocsolid.torchapi.graphs.capture_state import refuse_compiles_in_captures
 from rocsolid.torchapi.user_frames import read_code_line
 
@@ -33,6 +34,7 @@ class Guard:
         self.deadline_s = deadline_s
         self.quiet = quiet  # do not log interventions: the caller reports them
         self._interventions: list[Intervention] = []
+        self._listener = _CompileListener(deadline_s)
         self._lock = threading.Lock()
         self._undo: list[Callable[[], None]] = []
 
@@ -57,19 +59,18 @@ class Guard:
             )
             self._undo.append(pin(pins))
             self._undo.append(refuse_compiles_in_captures())
-        if self.deadline_s is not None:
-            self._undo.append(add_compile_listener(_DeadlineListener(self.deadline_s)))
+        self._undo += [remove_skip_marks, add_compile_listener(self._listener)]
         return self
 
     def undo(self) -> None:
-        """Deactivate the guard and restore the previous values."""
+        """Deactivate the guard and restore the previous values. Functions whose compile was cancelled are compiled again."""
         undos, self._undo = self._undo, []
         for undo in reversed(undos):
             undo()
 
     @property
     def active(self) -> bool:
-        """Whether the guard is activated and has something to enforce."""
+        """Whether the guard is activated."""
         return bool(self._undo)
 
     @property
@@ -77,6 +78,17 @@ class Guard:
         """The refused values, each once, oldest first."""
         with self._lock:
             return tuple(self._interventions)
+
+    def report(self) -> CompileReport:
+        """Return the compiles while the guard was active, what runs in eager instead, and the refused values."""
+        seen = self._listener
+        return CompileReport(
+            name="guard",
+            compiles=seen.compiles,
+            recompiles=seen.compiles - len(seen.compiled_code),
+            eager=tuple(seen.eager),
+            interventions=self.interventions,
+        )
 
     @property
     def findings(self) -> list[Finding]:
@@ -110,17 +122,28 @@ class Guard:
             _log.warning("%s", intervention)
 
 
-class _DeadlineListener:
-    """Gives every compile the same deadline."""
+class _CompileListener:
+    """Gives every compile the same deadline, and counts what was compiled and what runs in eager instead."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float | None) -> None:
         self._limit_s = limit_s
+        self.compiles = 0
+        self.compiled_code: set[CodeType] = set()
+        self.eager: list[EagerFallback] = []
 
     def on_start(self, compile_: Compile) -> AbstractContextManager[object]:
-        return deadline(compile_, self._limit_s)
+        return nullcontext() if self._limit_s is None else deadline(compile_, self._limit_s)
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
-        """Do nothing: `on_start` returned everything that must be undone as a context manager."""
+        """Count the compile."""
+        if compiled:
+            self.compiles += 1
+            self.compiled_code.add(compile_.code)
+        elif reason := compile_.eager_reason:
+            shared = (
+                "; so do other functions with this code" if compile_.cancel_reason and compile_.owner is None else ""
+            )
+            self.eager.append(EagerFallback(function=compile_.name, why=reason + shared))
 
 
 def refusal_finding(intervention: Intervention) -> Finding:

@@ -25,6 +25,14 @@ def _has_children(layer: Any) -> bool:
     return next(layer.children(), None) is not None
 
 
+def compile_states(function: Any) -> list[Any]:
+    """Return the states (`fn.rocsolid`) of a function from `rs.compile`, or of the compiled layers of a `RegionalModel`."""
+    if isinstance(function, RegionalModel):
+        return function.compile_states
+    state = vars(function).get("rocsolid") if hasattr(function, "__dict__") else None
+    return [] if state is None else [state]
+
+
 class RegionalModel:
     """A callable that runs the model with compiled layers. Outside such a call the model is unchanged.
 
@@ -34,6 +42,11 @@ class RegionalModel:
     def __init__(self, model: Any, compile_layer: Callable[[Any], Any]) -> None:
         self._model = model
         self._layers = [(vars(layer), compile_layer(layer.forward)) for layer in repeated_layers(model)]
+
+    @property
+    def compile_states(self) -> list[Any]:
+        """The state of each compiled layer."""
+        return [state for _, compiled in self._layers for state in compile_states(compiled)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model with the compiled layers in place."""

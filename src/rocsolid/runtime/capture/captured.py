@@ -28,7 +28,7 @@ from rocsolid.runtime.capture.graph_cache import MAX_SHORT_LIVED, CaptureStats, 
 from rocsolid.runtime.capture.inputs import PaddedBuffer
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import copy_into_out
-from rocsolid.runtime.capture.reachable_state import collect_reachable, slot_names
+from rocsolid.runtime.capture.reachable_state import collect_reachable
 from rocsolid.runtime.capture.state_snapshot import (
     InitialState,
     LayoutSnapshot,
@@ -40,7 +40,8 @@ from rocsolid.runtime.capture.state_snapshot import (
 )
 from rocsolid.runtime.capture.verification import check_replay, wrong_result
 from rocsolid.runtime.signature import differences, nearest
-from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, global_forward_hooks, mode_counters
+from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
+from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
 
 _log = logging.getLogger("rocsolid")
 _inference_mode: Final = torch.is_inference_mode_enabled
@@ -567,55 +568,21 @@ class Captured:
             self.close()
 
 
-class _ModuleSignature:
-    """Gives `inspect.signature(captured_module)` the parameters of the module's `forward`."""
-
-    def __get__(self, instance: Any, owner: type) -> inspect.Signature:
-        if instance is None:
-            msg = "a class has no signature of its own"
-            raise AttributeError(msg)
-        return call_signature(instance.__rocsolid_function__)
-
-
-class CapturedModule:
+class CapturedModule(WrappedModule):
     """A captured module: what `rs.capture` returns for an `nn.Module`.
 
     It is an instance of a subclass of the module's own class and shares all attributes with the module, so that parameters,
     `state_dict()`, `to()`, `train()`, hooks and methods work as before. Its calls, and calls of its `forward`, are captured.
     """
 
-    __slots__ = ("__rocsolid__",)
-    __rocsolid__: "Captured"
+    __slots__ = ()
     _rocsolid_captured = True
-
-    def __init_subclass__(cls) -> None:
-        """Do not call the hook of the module's class: no class is registered twice."""
 
     @property
     def rocsolid(self) -> Captured:
         """The captured function, for modules that have a `report` or another of these methods themselves."""
         captured: Captured = self.__rocsolid__
         return captured
-
-    @property
-    def __rocsolid_function__(self) -> Any:
-        return self.__rocsolid__.__rocsolid_function__
-
-    __signature__ = _ModuleSignature()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module: replay, capture, or run in eager."""
-        return self.__rocsolid__(*args, **kwargs)
-
-    @property
-    def __class__(self) -> Any:
-        """The class of the module. `torch.nn.utils.parametrize` replaces it; this object then follows."""
-        return type(self.__rocsolid_function__)
-
-    @__class__.setter
-    def __class__(self, kind: type) -> None:
-        self.__rocsolid_function__.__class__ = kind
-        _set_class(self, _captured_class(kind))
 
     def report(self) -> CaptureReport:
         """Return graphs, counters and refusals. The report can be printed, and saved with `.json()`."""
@@ -649,9 +616,6 @@ class CapturedModule:
         """Free every graph. Later calls run in eager."""
         self.rocsolid.close()
 
-    def _repr_html_(self) -> str:
-        return self.report()._repr_html_()
-
     def __copy__(self) -> Any:
         return captured_module(self.__rocsolid__.with_function(copy.copy(self.__rocsolid_function__)))
 
@@ -665,56 +629,11 @@ class CapturedModule:
 _MODULE_METHODS: Final = (
     "warm", "freeze", "inputs", "invalidate", "explain", "report", "debug_dump", "close", "_repr_html_",
 )  # fmt: skip
-_set_class: Final = vars(object)["__class__"].__set__  # not the property of `CapturedModule`
-_module_classes: Final[weakref.WeakKeyDictionary[type, type]] = weakref.WeakKeyDictionary()
 
 
 def captured_module(captured: Captured) -> Any:
-    """Return a module that shares everything with the module inside `captured`, but whose calls are captured.
-
-    Returns `captured` itself where Python cannot make a subclass of the module's class, such as for a scripted module.
-    """
-    module: Any = captured.__rocsolid_function__
-    kind = type(module)
-    if isinstance(module, torch.jit.ScriptModule) or any(slot_names(kind)):  # not all attributes are in `__dict__`
-        return captured
-    try:
-        made: Any = object.__new__(_captured_class(kind))
-    except Exception:  # noqa: BLE001 - of a metaclass of the user, such as a registry
-        return captured
-    made.__rocsolid__ = captured
-    object.__setattr__(made, "__dict__", vars(module))
-    return made
-
-
-def _captured_class(kind: type) -> type:
-    if kind not in _module_classes:
-        _module_classes[kind] = _module_class(kind)
-    return _module_classes[kind]
-
-
-def _module_class(kind: Any) -> type:
-    """Return a subclass of a module's class whose calls are captured. Methods that the class has itself are kept."""
-
-    @functools.wraps(kind.forward)
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        inner = self.__rocsolid_function__
-        hooks = (vars(inner)["_forward_hooks"], vars(inner)["_forward_pre_hooks"], *global_forward_hooks())
-        if any(hooks) or kind.__call__ is not torch.nn.Module.__call__:  # a call does more than `forward`
-            return kind.forward(self, *args, **kwargs)
-        return self.__rocsolid__(*args, **kwargs)
-
-    def new(_: type, *args: Any, **kwargs: Any) -> Any:
-        return kind(*args, **kwargs)  # `type(model)(...)` makes a plain model
-
-    kept = {name: inspect.getattr_static(kind, name) for name in _MODULE_METHODS if hasattr(kind, name)}
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    return types.new_class(
-        kind.__name__,
-        (CapturedModule, kind),
-        {},
-        lambda space: space.update(names, forward=forward, __new__=new, **kept),
-    )
+    """Return a module that shares everything with the module inside `captured`, but whose calls are captured."""
+    return wrap_module(captured, CapturedModule, _MODULE_METHODS)
 
 
 def _forget_method(captured: "weakref.ref[Captured]", key: int, _: Any) -> None:

@@ -4,18 +4,22 @@ Dynamo compiles every frame by calling a `ConvertFrameAssert` object, also for r
 break. If the function may fall back to eager, a `ConvertFrame` object makes that call. The `__call__` methods of these two classes are
 replaced. Python looks `__call__` up in the class, so this also covers functions that were compiled before. Torch is patched only while
 a listener is registered.
+
+A cancelled frame runs in eager. For a function from `rs.compile` the caller remembers that. For any other function the frame's code
+object gets a skip mark, as torch itself does it. All instances of a class share this code object, so `remove_skip_marks` removes the
+marks before something else is compiled.
 """
 
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Final, Protocol
 
-from rocsolid.errors import CompileDeadlineError
+from rocsolid.errors import CompileDeadlineError, first_line
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private_name
@@ -25,10 +29,16 @@ _CONVERT = private_name("torch._dynamo.convert_frame", "ConvertFrame.__call__", 
 _RETURN = private_name("torch._dynamo.types", "ConvertFrameReturn", "2.6..")
 _STRATEGY = private_name("torch._dynamo.types", "FrameExecStrategy", "2.6..")
 _ACTION = private_name("torch._dynamo.types", "FrameAction", "2.6..")
+_RESET_CODE = private_name("torch._C._dynamo.eval_frame", "reset_code", "2.0..")
+_GUARD_HOOK = private_name("torch._C._dynamo.eval_frame", "set_guard_complete_hook", "2.8..")
+
+FALLBACK_ERRORS: Final = frozenset({"Unsupported", "UserError"})  # Dynamo falls back to eager for these
 
 
 class CompileCancelled(BaseException):
     """Raised inside a compile to end it. It is a BaseException, so that no `except Exception` in torch catches it."""
+
+    mark_code = True  # whether the frame's code gets a skip mark; otherwise the caller of the function remembers
 
 
 @dataclass(eq=False)
@@ -44,6 +54,9 @@ class Compile:
     stack: FrameType | None = field(default=None, repr=False)  # the stack in which the compile started
     frame: Any = field(default=None, repr=False)  # the frame that Dynamo compiles
     error: BaseException | None = field(default=None, repr=False)  # the error, if the compile failed
+    has_graph: bool = False  # the compile produced code that calls a graph
+    skip_reason: str = ""  # torch's reason, if it runs the frame in eager without an error (2.13 and later)
+    owner: Any = field(default=None, repr=False)  # set by the listener that runs the function in eager after a cancel
 
     @property
     def name(self) -> str:
@@ -51,6 +64,16 @@ class Compile:
         code = self.user_code
         function_name = code.co_qualname if sys.version_info >= (3, 11) else code.co_name
         return f"{function_name} ({code.co_filename}:{code.co_firstlineno})"
+
+    @property
+    def eager_reason(self) -> str:
+        """Why torch runs the frame in eager; "" if the compile succeeded or raised an error to the caller."""
+        if self.cancel_reason:
+            return f"its compile was cancelled {self.cancel_reason}"
+        if self.error is not None:
+            falls_back = {base.__name__ for base in type(self.error).__mro__} & FALLBACK_ERRORS
+            return f"{type(self.error).__name__}: {first_line(self.error)}" if falls_back else ""
+        return f"torch skipped it: {self.skip_reason}" if self.skip_reason else ""
 
     @property
     def user_code(self) -> CodeType:
@@ -117,13 +140,16 @@ class _Listeners:
                         stack.enter_context(listener.on_start(compile_))
                     result = original(converter, frame, *args, **kwargs)
                 compiled = getattr(result, "guarded_code", None) is not None
-            except CompileCancelled:
+                compile_.has_graph = compiled and any(map(_is_graph_name, result.guarded_code.code.co_names))
+                compile_.skip_reason = getattr(result, "skip_reason", None) or ""
+            except CompileCancelled as cancelled:
                 if not compile_.full_graph:
+                    cancelled.mark_code = compile_.owner is None
                     raise  # `ConvertFrame` falls back to eager
                 msg = (
                     f"{compile_.name}: compile cancelled {compile_.cancel_reason or 'at its deadline'}.\n"
                     "fullgraph=True allows no fallback to eager.\n"
-                    "fix: raise deadline_s, or remove fullgraph=True; the log has the stacks of all threads"
+                    "fix: raise deadline_s, or remove fullgraph=True; the log has the stack of the compile"
                 )
                 raise CompileDeadlineError(msg) from None
             except Exception as error:
@@ -139,16 +165,76 @@ class _Listeners:
         return convert_frame
 
 
+def _is_graph_name(name: str) -> bool:
+    return name.startswith("__compiled_fn")
+
+
 def _wrap_with_fallback(original: Callable[..., Any]) -> Callable[..., Any]:
-    def convert_or_skip(*args: Any, **kwargs: Any) -> Any:
+    def convert_or_skip(converter: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return original(*args, **kwargs)
-        except CompileCancelled:
-            # From now on, run this frame and the functions that it calls in eager.
+            return original(converter, frame, *args, **kwargs)
+        except CompileCancelled as cancelled:
+            # Run this frame and the functions that it calls in eager.
             skip = _ACTION.get().SKIP
-            return _RETURN.get()(frame_exec_strategy=_STRATEGY.get()(skip, skip), apply_to_code=True)
+            if cancelled.mark_code:
+                _marked_codes.append(frame.f_code)
+            return _RETURN.get()(frame_exec_strategy=_STRATEGY.get()(skip, skip), apply_to_code=cancelled.mark_code)
 
     return convert_or_skip
+
+
+_marked_codes: Final[list[CodeType]] = []
+
+
+def remove_skip_marks() -> None:
+    """Remove the skip marks of cancelled compiles, so that other functions with the same code are compiled again."""
+    while _marked_codes:
+        _RESET_CODE.get()(_marked_codes.pop())
+
+
+class CompiledRuns:
+    """Records whether this thread compiles graphs or runs compiled code inside the block.
+
+    A successful call is no proof: torch runs code with a skip mark in eager, and says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._graphs = self._without_graph = self._cache_hits = 0
+        self._can_count = _GUARD_HOOK.exists()
+        self._thread_id = threading.get_ident()
+        self._remove: Callable[[], None] = lambda: None
+        self._previous: Callable[[bool], bool] | None = None
+
+    @property
+    def only_eager(self) -> bool:
+        """Whether everything ran in eager; False if this torch cannot tell."""
+        ran_compiled = self._graphs or (self._cache_hits and not self._without_graph)
+        return self._can_count and not ran_compiled
+
+    def __enter__(self) -> "CompiledRuns":
+        self._remove = add_compile_listener(self)
+        if self._can_count:
+            self._previous = _GUARD_HOOK.get()(self._on_guards_checked)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._can_count:
+            _GUARD_HOOK.get()(self._previous)
+        self._remove()
+
+    def on_start(self, compile_: Compile) -> AbstractContextManager[object]:  # noqa: ARG002
+        """Do nothing before a compile."""
+        return nullcontext()
+
+    def on_end(self, compile_: Compile, *, compiled: bool) -> None:
+        """Count a compile that produced code. After a graph break, the code of a frame may contain no graph."""
+        if compiled and compile_.thread_id == self._thread_id:
+            self._graphs += compile_.has_graph
+            self._without_graph += not compile_.has_graph
+
+    def _on_guards_checked(self, cache_hit: bool) -> bool:  # noqa: FBT001 - torch's signature
+        self._cache_hits += cache_hit and threading.get_ident() == self._thread_id
+        return self._previous is None or self._previous(cache_hit)
 
 
 def _wrapped_code(frame: Any) -> CodeType | None:

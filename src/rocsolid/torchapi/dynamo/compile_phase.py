@@ -56,6 +56,12 @@ def phase_of(thread_id: int) -> str:
     return "running other code"
 
 
+def thread_stack(thread_id: int, innermost: int = 8) -> str:
+    """Return the last calls of a thread, one line each, for a message."""
+    frames = traceback.extract_stack(sys._current_frames().get(thread_id))[-innermost:]
+    return "\n".join(f"    {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+
+
 def all_stacks() -> str:
     """Return the stacks of all threads, formatted like tracebacks."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}

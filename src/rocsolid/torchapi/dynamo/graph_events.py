@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rocsolid.model.compile_event import BreakReported
-from rocsolid.torchapi.dynamo.compile_hooks import Compile
+from rocsolid.torchapi.dynamo.compile_hooks import FALLBACK_ERRORS, Compile
 
-_FALLBACK_ERRORS: Final = {"Unsupported", "UserError"}  # Dynamo falls back to eager for these
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -28,7 +27,7 @@ def break_event(
         columns=tuple(_columns(frame) for frame in stack),
         function=stack[-1].name if stack else code.co_name,
         frame_skipped=frame_skipped or bool(getattr(error, "skip_frame", False)),
-        fatal=frame_skipped and not class_names & _FALLBACK_ERRORS,
+        fatal=frame_skipped and not class_names & FALLBACK_ERRORS,
     )
 
 

@@ -139,7 +139,10 @@ def operator_rows(
     key = (compact * len(CATEGORIES) + categories) * 2 + in_graph
     return tuple(
         sorted(
-            (_operator_row(columns, device, origins, duration, m, categories, in_graph, host, peaks) for _, m in group_rows(key)),
+            (
+                _operator_row(columns, device, origins, duration, m, categories, in_graph, host, peaks)
+                for _, m in group_rows(key)
+            ),
             key=lambda row: (-row.device_ns, row.name, row.shape),
         )
     )
