@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rocsolid.api.trace import trace as trace
     from rocsolid.api.tune import ab as ab
     from rocsolid.api.tune import tune as tune
+    from rocsolid.api.verify import verify as verify
     from rocsolid.errors import CannotRunError as CannotRunError
     from rocsolid.errors import CaptureError as CaptureError
     from rocsolid.errors import CompileDeadlineError as CompileDeadlineError
@@ -72,6 +73,9 @@ if TYPE_CHECKING:
     from rocsolid.model.timing import Verdict as Verdict
     from rocsolid.model.trace import TraceComparison as TraceComparison
     from rocsolid.model.trace import TraceReport as TraceReport
+    from rocsolid.model.verify_report import Accuracy as Accuracy
+    from rocsolid.model.verify_report import Culprit as Culprit
+    from rocsolid.model.verify_report import VerifyReport as VerifyReport
     from rocsolid.observe.recorder import CompileRecorder as CompileRecorder
     from rocsolid.ops.audit_op import audit_op as audit_op
     from rocsolid.ops.patch_calls import patch_calls as patch_calls
@@ -91,6 +95,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ABResult": "rocsolid.model.study",
+    "Accuracy": "rocsolid.model.verify_report",
     "Applied": "rocsolid.runtime.applied_plan",
     "BreakReport": "rocsolid.model.compile_log",
     "Bucket": "rocsolid.model.bucket",
@@ -106,6 +111,7 @@ _HOMES = {
     "CompileLog": "rocsolid.model.compile_log",
     "CompileRecorder": "rocsolid.observe.recorder",
     "CompiledGraph": "rocsolid.model.compile_log",
+    "Culprit": "rocsolid.model.verify_report",
     "DryRunRecord": "rocsolid.model.dryrun",
     "Effort": "rocsolid.tune.effort",
     "Environment": "rocsolid.model.environment",
@@ -143,6 +149,7 @@ _HOMES = {
     "VendorOpError": "rocsolid.errors",
     "Verdict": "rocsolid.model.timing",
     "Verify": "rocsolid.runtime.capture.options",
+    "VerifyReport": "rocsolid.model.verify_report",
     "ab": "rocsolid.api.tune",
     "apply": "rocsolid.api.safety",
     "audit_op": "rocsolid.ops.audit_op",
@@ -166,6 +173,7 @@ _HOMES = {
     "trace": "rocsolid.api.trace",
     "tune": "rocsolid.api.tune",
     "vendor_op": "rocsolid.ops.vendor_op",
+    "verify": "rocsolid.api.verify",
 }
 # These may change in any release; their docstrings say so.
 _EXPERIMENTAL = frozenset({"audit_op", "patch_calls", "pretend"})
