@@ -1,9 +1,11 @@
 """`rs.verify`: decide whether a candidate is wrong or only different."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from rocsolid.errors import UsageError
+from rocsolid.errors import UnknownNameError, UsageError
+from rocsolid.model.plan import Plan
 from rocsolid.model.verify_report import VerifyReport
 
 
@@ -78,4 +80,59 @@ def verify(  # noqa: PLR0913 - all but three are keywords
         reference=baseline.reference_name,
         forms=(check,),
         notes=tuple(baseline.notes),
+    )
+
+
+def verify_workload(  # noqa: PLR0913 - the options of the command
+    workload: str,
+    *,
+    forms: Sequence[str] = (),
+    profile: str = "fast",
+    plan: Plan | str | Path | None = None,
+    seeds: int = 3,
+    scales: Sequence[str | float] = (1.0, 16.0),
+    rtol: float | None = None,
+    atol: float | None = None,
+    limit: float | None = None,
+    ratio: float | None = None,
+    deadline_s: float = 600.0,
+    grad: bool = False,
+    bisect: bool = False,
+    on_status: Callable[[str], None] = lambda _: None,
+) -> VerifyReport:
+    """Check the forms of a workload `file.py:function` in child processes; with `bisect`, find what makes a compiled form wrong."""
+    from rocsolid.api.safety import select_plan
+    from rocsolid.model.form import Form
+    from rocsolid.model.workload import WorkloadName
+    from rocsolid.numerics import MAX_ERROR_RATIO
+    from rocsolid.probe.quick_facts import quick_environment
+    from rocsolid.tune.isolate.trial import Limits
+    from rocsolid.verify import workload as engine
+    from rocsolid.verify.trial import RECORDED, VENDOR_OPS_OFF
+
+    WorkloadName.parse(workload)
+    known = [*(form.label for form in Form if form is not Form.EAGER), RECORDED, VENDOR_OPS_OFF]
+    for form in forms:
+        if form not in known:
+            raise UnknownNameError(kind="form", name=form, known=known)
+    try:
+        factors = [float(scale) for scale in scales]
+    except ValueError as error:
+        msg = f"--scales takes numbers separated by commas, such as 1,16: {error}"
+        raise UsageError(msg) from error
+    if seeds < 1 or not factors:
+        msg = f"at least one set of inputs is needed; got seeds={seeds}, scales={factors}"
+        raise UsageError(msg)
+    limits = Limits(phases={"import": 180.0, "build": deadline_s, "measure": deadline_s})
+    return engine.verify_workload(
+        workload,
+        plan=select_plan(profile, plan, quick_environment()),
+        forms=forms,
+        seeds=seeds,
+        scales=factors,
+        tolerance={"rtol": rtol, "atol": atol, "limit": limit, "ratio": MAX_ERROR_RATIO if ratio is None else ratio},
+        grad=grad,
+        limits=limits,
+        bisect=bisect,
+        on_status=on_status,
     )
