@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rocsolid.api.trace import trace as trace
     from rocsolid.api.tune import ab as ab
     from rocsolid.api.tune import tune as tune
+    from rocsolid.api.verify import verify as verify
     from rocsolid.errors import CannotRunError as CannotRunError
     from rocsolid.errors import CaptureError as CaptureError
     from rocsolid.errors import CompileDeadlineError as CompileDeadlineError
@@ -74,6 +75,9 @@ if TYPE_CHECKING:
     from rocsolid.model.timing import Verdict as Verdict
     from rocsolid.model.trace import TraceComparison as TraceComparison
     from rocsolid.model.trace import TraceReport as TraceReport
+    from rocsolid.model.verify_report import Accuracy as Accuracy
+    from rocsolid.model.verify_report import Culprit as Culprit
+    from rocsolid.model.verify_report import VerifyReport as VerifyReport
     from rocsolid.observe.recorder import CompileRecorder as CompileRecorder
     from rocsolid.ops.audit_op import audit_op as audit_op
     from rocsolid.ops.patch_calls import patch_calls as patch_calls
@@ -94,6 +98,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ABResult": "rocsolid.model.study",
+    "Accuracy": "rocsolid.model.verify_report",
     "Applied": "rocsolid.runtime.applied_plan",
     "BreakReport": "rocsolid.model.compile_log",
     "Bucket": "rocsolid.model.bucket",
@@ -110,6 +115,7 @@ _HOMES = {
     "CompileRecorder": "rocsolid.observe.recorder",
     "CompileReport": "rocsolid.model.compile_report",
     "CompiledGraph": "rocsolid.model.compile_log",
+    "Culprit": "rocsolid.model.verify_report",
     "DryRunRecord": "rocsolid.model.dryrun",
     "EagerFallback": "rocsolid.model.compile_report",
     "Effort": "rocsolid.tune.effort",
@@ -149,6 +155,7 @@ _HOMES = {
     "VendorOpError": "rocsolid.errors",
     "Verdict": "rocsolid.model.timing",
     "Verify": "rocsolid.runtime.capture.options",
+    "VerifyReport": "rocsolid.model.verify_report",
     "ab": "rocsolid.api.tune",
     "apply": "rocsolid.api.safety",
     "audit_op": "rocsolid.ops.audit_op",
@@ -172,6 +179,7 @@ _HOMES = {
     "trace": "rocsolid.api.trace",
     "tune": "rocsolid.api.tune",
     "vendor_op": "rocsolid.ops.vendor_op",
+    "verify": "rocsolid.api.verify",
 }
 # These may change in any release; their docstrings say so.
 _EXPERIMENTAL = frozenset({"audit_op", "patch_calls", "pretend"})

@@ -26,8 +26,8 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.api import safety
-from rocsolid.optimize.example_inputs import Example, ExampleRun, to_examples
-from rocsolid.optimize.race import RacedForm, prepare
+from rocsolid.optimize.example_inputs import Example, to_examples
+from rocsolid.optimize.race import RacedForm, expect, prepare
 from rocsolid.probe.pretended import require_no_gpu
 from rocsolid.report.shell_variables import variables_text
 from rocsolid.runtime.applied_plan import Applied
@@ -268,7 +268,7 @@ def test_optimize_report_and_reasons(check: Callable[..., None], caplog: pytest.
         raise RuntimeError(msg)
 
     x = torch.ones(4)
-    examples, expected = [Example((x,), {})], [ExampleRun(x * 2, {})]
+    examples, expected = [Example((x,), {})], expect(lambda x: x * 2, [Example((x,), {})])
     makers: dict[Form, tuple[Callable[[], Any], float]] = {
         Form.EAGER: (lambda: lambda x: x * 2, float("inf")),
         Form.REGIONAL: (lambda: lambda x: x * 2.2, float("inf")),

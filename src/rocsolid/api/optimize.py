@@ -10,6 +10,7 @@ from rocsolid.api.safety import select_plan, try_in_child_process
 from rocsolid.errors import UsageError
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.plan import Plan
+from rocsolid.numerics import Tolerance
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
 from rocsolid.optimize.progressive import Progressive
@@ -34,12 +35,17 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     verify: str | Verify = "first",
     progressive: bool = False,
     artefacts: str | Path | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    limit: float | None = None,
 ) -> Any:
     """Compile, capture, verify and measure every form of a model on an example; return the fastest form with correct results.
 
     The forms are eager, compiled as a whole, and compiled by region (its repeated layers), each also captured as one CUDA graph or
-    HIP graph. All forms are measured in interleaved rounds. A form whose results differ from eager is excluded, and the
-    report shows its relative error. Without a GPU nothing is captured.
+    HIP graph. All forms are measured in interleaved rounds. Without a GPU nothing is captured.
+
+    A form whose results differ from eager is compared with the model in higher precision, and so is eager. It is excluded if its error
+    is more than 1.1 times eager's; the report shows both errors.
 
     Args:
         model: any callable or module. Call `rs.optimize` in the grad mode in which the model will be used.
@@ -52,6 +58,9 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         progressive: return immediately with an eager form, compile in the background (first in a child process), and switch to the
             compiled form when it is verified and faster; `wait()` blocks until this has ended.
         artefacts: folder in which compiled code is saved for the next process; by default a folder in the user's cache.
+        rtol: allowed relative difference of each element from eager; depends on the dtype when left out.
+        atol: allowed absolute difference of each element from eager.
+        limit: relative L2 difference from eager that is accepted without comparing with higher precision.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -76,9 +85,18 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     on_device = any(flatten((example.args, dict(example.kwargs)), "").on_device for example in examples)
     selected_plan = select_plan(profile, plan, quick_environment())
     capture_if_gpu = capture_function if on_device else None
+    tolerance = Tolerance(rtol=rtol, atol=atol, limit=limit)
     if not progressive:
         folder = Path(artefacts) if artefacts is not None else None
-        return optimized(model, examples, selected_plan, capture=capture_if_gpu, budget_s=budget_s, artefacts=folder)
+        return optimized(
+            model,
+            examples,
+            selected_plan,
+            capture=capture_if_gpu,
+            budget_s=budget_s,
+            artefacts=folder,
+            tolerance=tolerance,
+        )
     deadline_s = _COMPILE_DEADLINE_S if budget_s is None else budget_s
     progressive_model = Progressive(
         model,
@@ -87,6 +105,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         compiled=lambda: compile_with_plan(selected_plan, model, deadline_s=deadline_s),
         capture=capture_if_gpu,
         trial=partial(_compile_in_child, model, examples, selected_plan, deadline_s),
+        tolerance=tolerance,
     )
     return optimized_module(progressive_model)
 

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "env": "print the environment variables to set before a process starts",
     "run": "run an unchanged Python program with safe settings",
     "optimize": "find the fastest form of a workload whose results match eager",
+    "verify": "decide whether compiled or captured results are wrong or only different, and find the culprit",
     "compiles": "show what torch.compile did with a workload: graphs, phases, kernels, recompiles",
     "breaks": "list the graph breaks of a workload, with cause and fix",
     "profile": "profile a workload and show where its time goes",
@@ -47,6 +48,7 @@ Examples:
   rocsolid explain safe                 which values does the profile choose, and why?
   rocsolid run --deadline 300 serve.py  run a program with safe settings, without editing it
   rocsolid optimize work.py:build       use the fastest form (eager, compiled, graph) whose results match eager
+  rocsolid verify work.py:build         are its compiled results wrong, or only different?
   rocsolid lint src                     which lines break a compile or a capture?
   rocsolid trace trace.json.gz          where does the time go?
 

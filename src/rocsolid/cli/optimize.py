@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rocsolid.cli.output import add_output, add_workload, announce_plan, write
 from rocsolid.cli.parse_units import budget
-from rocsolid.cli.render import render_optimize
+from rocsolid.cli.render import render_report
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,5 +48,5 @@ def run(args: argparse.Namespace) -> int:
             plan=args.plan,
             budget_s=args.budget,
         )
-    write(render_optimize(fast.report(), args.output), args.out)
+    write(render_report(fast.report(), args.output), args.out)
     return 0

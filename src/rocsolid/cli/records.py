@@ -13,6 +13,7 @@ from rocsolid.model.optimize_report import OPTIMIZE_SCHEMA, OptimizeReport
 from rocsolid.model.saved_probe import PROBE_SCHEMA, ProbeRecord
 from rocsolid.model.study import AB_SCHEMA, STUDY_SCHEMA, ABResult, Study
 from rocsolid.model.trace import TRACE_SCHEMA, TraceReport
+from rocsolid.model.verify_report import VERIFY_SCHEMA, VerifyReport
 
 RECORD_TYPES: Mapping[str, type] = {
     PROBE_SCHEMA: ProbeRecord,
@@ -25,6 +26,7 @@ RECORD_TYPES: Mapping[str, type] = {
     STUDY_SCHEMA: Study,
     AB_SCHEMA: ABResult,
     DRYRUN_SCHEMA: DryRunRecord,
+    VERIFY_SCHEMA: VerifyReport,
 }
 Record = (
     ProbeRecord
@@ -37,6 +39,7 @@ Record = (
     | Study
     | ABResult
     | DryRunRecord
+    | VerifyReport
 )
 
 
@@ -70,14 +73,12 @@ def render_any(record: Record, output: str, *, verbose: bool = False, to_file: b
         return render.render_trace(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, LintRecord):
         return render.render_lint(record, output, verbose=verbose, to_file=to_file)
-    if isinstance(record, OptimizeReport):
-        return render.render_optimize(record, output)
+    if isinstance(record, (OptimizeReport, VerifyReport, CaptureReport)):
+        return render.render_report(record, output)
     if isinstance(record, Study):
         return render.render_study(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, DryRunRecord):
         return render.render_dryrun(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, ABResult):
         return render.render_ab(record, output, to_file=to_file)
-    if isinstance(record, CaptureReport):
-        return render.render_capture(record, output)
     return render.render(record, output, verbose=verbose, to_file=to_file)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rocsolid.model.study import ABResult, Study
     from rocsolid.model.trace import TraceReport
     from rocsolid.model.trace_view import Timeline
+    from rocsolid.model.verify_report import VerifyReport
     from rocsolid.report.terminal import Terminal
 
 
@@ -113,11 +114,12 @@ def render_trace(
     return _render(output, "a trace analysis", text=text, json=json, html=page)
 
 
-def render_optimize(report: "OptimizeReport", output: str) -> str:
-    """Render the report of `optimize`."""
-    return _render(
-        output, "an optimize report", text=lambda: f"{report}\n", json=report.json, html=lambda: _page(report)
-    )
+def render_report(report: "OptimizeReport | VerifyReport | CaptureReport", output: str) -> str:
+    """Render a result whose text is its `str`."""
+    kinds = {"OptimizeReport": "an optimize report", "VerifyReport": "a verify report"}
+    kind = kinds.get(type(report).__name__, "a capture report")
+    pages = {"html": lambda: _page(report)} if type(report).__name__ in kinds else {}
+    return _render(output, kind, text=lambda: f"{report}\n", json=report.json, **pages)
 
 
 def render_study(study: "Study", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
@@ -186,11 +188,6 @@ def render_lint(record: "LintRecord", output: str, *, verbose: bool = False, to_
         html=lambda: _page(record),
         **_finding_formats(lambda: record.findings),
     )
-
-
-def render_capture(report: "CaptureReport", output: str) -> str:
-    """Render a capture report."""
-    return _render(output, "a capture report", text=lambda: f"{report}\n", json=report.json)
 
 
 def _render(output: str, kind: str, **formats: Callable[[], str]) -> str:

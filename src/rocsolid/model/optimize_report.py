@@ -6,6 +6,7 @@ from enum import Enum
 from rocsolid.model.form import Form
 from rocsolid.model.notebook import NotebookResult
 from rocsolid.model.timing import SpeedComparison, Timing
+from rocsolid.model.verify_report import Accuracy
 
 OPTIMIZE_SCHEMA = "rocsolid/optimize/1"
 
@@ -17,7 +18,7 @@ class FormOutcome(Enum):
     NOT_CHOSEN = (
         "not chosen"  # works, but is slower than the chosen form, or too little faster to replace a simpler one
     )
-    WRONG = "wrong"  # its results differ from eager
+    WRONG = "wrong"  # its results are wrong, or less accurate than eager's
     FAILED = "failed"
     SKIPPED = "skipped"  # no time was left in the budget
 
@@ -34,6 +35,9 @@ class FormResult:
     setup_s: float = 0.0
     peak_bytes: int = 0  # highest device memory during set-up
     relative_error: float | None = None  # compared with the results of eager
+    verdict: Accuracy | None = None  # is it as accurate as eager?
+    reference_error: float | None = None  # compared with the model in higher precision; None if it was not needed
+    eager_reference_error: float | None = None  # the same for eager
 
     def __str__(self) -> str:
         marker = "*" if self.outcome is FormOutcome.CHOSEN else " "
@@ -42,6 +46,8 @@ class FormResult:
             parts.append(f"{self.against_eager.speedup:.2f} times as fast as eager")
         if self.relative_error is not None:
             parts.append(f"relative error {self.relative_error:.1e}")
+        if self.reference_error is not None and self.eager_reference_error is not None:
+            parts.append(f"{self.reference_error:.1e} against the reference (eager {self.eager_reference_error:.1e})")
         parts.append(f"set-up {self.setup_s:.1f} s")
         return f"{marker} {self.form.label}: {', '.join(parts)}" + (f" ({self.why})" if self.why else "")
 

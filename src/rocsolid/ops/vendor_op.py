@@ -117,6 +117,10 @@ def vendor_op(  # noqa: PLR0913 - all but two are keywords
         for device in _AUTOCAST_DEVICES:
             torch.library.register_autocast(name, device, autocast)
     _registered.add(name)
+    if reference is not None:
+        from rocsolid.reference import register_operator_reference
+
+        register_operator_reference(overload, reference)
     op = VendorOp(name, fn, reference, overload, differentiable=differentiable)
     if example_args is not None:
         op.check(*example_args)

@@ -4,6 +4,7 @@
 their state is saved once and restored after every run.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -31,6 +32,10 @@ class ArgumentState:
         self._written |= changed.keys()
         self.changes_seen |= bool(changed)
         return changed
+
+    def tensors_at(self, positions: Iterable[int]) -> list[Any]:
+        """Return the tensors at these positions."""
+        return [self._tensors[position][0] for position in positions]
 
     def restore(self) -> None:
         """Restore what was changed. Tensors count as changed if torch counted a write, or if they were once in `written_values()`."""

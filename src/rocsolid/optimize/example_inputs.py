@@ -1,7 +1,7 @@
 """Converts the example inputs that users pass to `rs.optimize` into calls."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from rocsolid.errors import UsageError, first_line
-from rocsolid.numerics import detached_copy
+from rocsolid.numerics import detached_copy, result_leaves
 from rocsolid.optimize.argument_state import ArgumentState
+from rocsolid.reference import NoReference, run_in_higher_precision
 from rocsolid.runtime.capture.call import Parameters
-from rocsolid.torchapi.pytree import flatten
+from rocsolid.torchapi.pytree import Leaf, flatten
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,19 @@ class Example:
             result = function(*self.args, **self.kwargs)
             written = state.written_values()
             return ExampleRun(*detached_copy((result, written)))
+        finally:
+            state.restore()
+
+    def run_reference(
+        self, function: Callable[..., Any], written: Iterable[int], *, round_to: torch.dtype | None = None
+    ) -> Sequence[Leaf] | NoReference:
+        """Run the function in higher precision. Returns its results, and the arguments at the positions that eager has written to."""
+        state = self._state
+        try:
+            ran = run_in_higher_precision(function, self.args, self.kwargs, round_to=round_to, on_run=state.restore)
+            if isinstance(ran, NoReference):
+                return ran
+            return [*ran.leaves, *(Leaf("", ran.value_of(tensor)) for tensor in state.tensors_at(written))]
         finally:
             state.restore()
 
@@ -73,6 +87,14 @@ class ExampleRun:
 
     result: Any
     written: Mapping[int, Any]
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """The tensors and constants of the result, and the changed arguments."""
+        return [
+            *result_leaves(self.result),
+            *(Leaf(f"argument {index}", value) for index, value in self.written.items()),
+        ]
 
 
 def _parts(model: Callable[..., Any]) -> list[Any]:

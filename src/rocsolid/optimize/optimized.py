@@ -17,12 +17,15 @@ from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, OptimizeReport
 from rocsolid.model.plan import Plan, Tuned
-from rocsolid.optimize.example_inputs import Example, ExampleRun
+from rocsolid.numerics import Tolerance
+from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.race import (
+    Expectation,
     MakeForm,
     RacedForm,
     RaceLimits,
     choose_winner,
+    expect,
     prepare,
     raced_forms,
     run_race,
@@ -231,12 +234,13 @@ def optimized(
     capture: Capture | None,
     budget_s: float | None,
     artefacts: Path | None = None,
+    tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
 ) -> Any:
     """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
     remove_skip_marks()
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
-        expected = [example.run(model) for example in examples]
+        expected = expect(model, examples, tolerance)
 
         def forms() -> Forms:
             return available_forms(model, plan, capture, budget_s, whole_model=saved.traces.model)
@@ -307,7 +311,7 @@ def race_forms(
     makers: Forms,
     *,
     examples: Sequence[Example],
-    expected: Sequence[ExampleRun],
+    expected: Sequence[Expectation],
     deadline: float,
     limits: RaceLimits = _FULL_RACE,
     tracing: Callable[[Form], AbstractContextManager[bool]] = lambda _: nullcontext(False),

@@ -15,9 +15,10 @@ import torch
 
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
+from rocsolid.numerics import Tolerance
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.optimized import Capture, Optimized, close_others, device_and_versions
-from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, prepare, run_race, why_not_comparable
+from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, expect, prepare, run_race, why_not_comparable
 from rocsolid.runtime.background_thread import run_in_background
 
 _log = logging.getLogger("rocsolid")
@@ -37,6 +38,7 @@ class Progressive(Optimized):
         compiled: Callable[[], Callable[..., Any]],
         capture: Capture | None,
         trial: Trial | None,
+        tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
     ) -> None:
         first_function: Callable[..., Any] = model if capture is None else capture(model)
         form = Form.EAGER if capture is None else Form.EAGER_GRAPH
@@ -57,6 +59,7 @@ class Progressive(Optimized):
         self._compile = compiled
         self._capture = capture
         self._trial = trial
+        self._tolerance = tolerance
         self._grad_and_inference = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
         self._longest_call_s = 0.0
         self._timing_calls = True
@@ -100,7 +103,7 @@ class Progressive(Optimized):
             _log.warning("%s", failure)
             self._keep_form(failure)
             return
-        expected = [example.run(self._model) for example in self._examples]
+        expected = expect(self._model, self._examples, self._tolerance)
         forms = [
             RacedForm(form=self._report.chosen, make=lambda: self._first_function),
             RacedForm(form=Form.of("compiled", graph=self._capture is not None), make=self._make_compiled),

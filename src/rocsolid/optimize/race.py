@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,8 +15,10 @@ from rocsolid.measure.statistics import compare
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult
 from rocsolid.model.timing import Verdict
-from rocsolid.numerics import error_limit, relative_error
+from rocsolid.model.verify_report import Accuracy, TensorError
+from rocsolid.numerics import Tolerance, error_limit, spread_between
 from rocsolid.optimize.example_inputs import Example, ExampleRun
+from rocsolid.reference import Referee, has_drawn, random_state, worst_error
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.regional_compile import compile_states
 from rocsolid.torchapi.dynamo.compile_hooks import CompiledRuns
@@ -63,8 +66,34 @@ def raced_forms(makers: Mapping[Form, MakeForm]) -> list[RacedForm]:
     return [RacedForm(form=form, make=make) for form, make in makers.items()]
 
 
-def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[ExampleRun], deadline: float) -> None:
-    """Make the form and run every example. The form is eligible if its results match `expected`, the runs of eager."""
+@dataclass
+class Expectation:
+    """What eager returns for an example, how much a second eager run differs from that, and who decides about other forms."""
+
+    run: ExampleRun
+    referee: Referee
+    draws_random: bool = False
+    spread: Sequence[TensorError] = ()
+
+
+def expect(
+    model: Callable[..., Any],
+    examples: Sequence[Example],
+    tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
+) -> list[Expectation]:
+    """Run every example in eager."""
+    expected = []
+    for example in examples:
+        generators = random_state()
+        run = example.run(model)
+        draws_random = has_drawn(generators)
+        referee = Referee(partial(example.run_reference, model, tuple(run.written)), tolerance)
+        expected.append(Expectation(run, referee, draws_random))
+    return expected
+
+
+def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Expectation], deadline: float) -> None:
+    """Make the form and run every example. The form is eligible if its results are as accurate as those of eager."""
     if time.perf_counter() > deadline:
         raced.result = replace(raced.result, why="no time was left in the budget")
         return
@@ -72,37 +101,29 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    outcome, why, error = FormOutcome.NOT_CHOSEN, "", None
+    result = raced.result
     try:
         function = raced.make()
         with CompiledRuns() as compiled_runs:
             for example in examples:
                 example.run(function)  # the first call of a captured function runs in eager
             runs = [example.run(function) for example in examples]
-        error = max(_run_error(run, wanted) for run, wanted in zip(runs, expected, strict=True))
         raced.function = function
-        limit = max(error_limit((wanted.result, wanted.written)) for wanted in expected)
-        if any(run.written.keys() != wanted.written.keys() for run, wanted in zip(runs, expected, strict=True)):
-            outcome, why = FormOutcome.WRONG, "it does not write to the same arguments as eager"
-        elif not error <= limit:
-            outcome, why = FormOutcome.WRONG, f"relative error {error:.1%} compared with eager, {limit:.0%} is allowed"
-        elif isinstance(function, Captured) and not function.report().graphs:
+        why_eager = _measure_spread(runs, expected) if raced.form is Form.EAGER else None
+        result = why_eager or _judge_runs(raced.result, runs, expected)
+        if result.outcome is FormOutcome.NOT_CHOSEN and isinstance(function, Captured) and not function.report().graphs:
             refusals = function.report().refusals
-            outcome, why = (
-                FormOutcome.FAILED,
-                refusals[0].message.splitlines()[0] if refusals else "nothing was captured",
-            )
-        elif raced.form.compiles and compiled_runs.only_eager:
-            outcome, why = FormOutcome.FAILED, f"torch ran it in eager: {_eager_reason(function)}"
+            why = refusals[0].message.splitlines()[0] if refusals else "nothing was captured"
+            result = replace(result, outcome=FormOutcome.FAILED, why=why)
+        elif result.outcome is FormOutcome.NOT_CHOSEN and raced.form.compiles and compiled_runs.only_eager:
+            why = f"torch ran it in eager: {_eager_reason(function)}"
+            result = replace(result, outcome=FormOutcome.FAILED, why=why)
             _log.warning("the form %r is excluded: %s", raced.form.label, why)
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
-        outcome, why = FormOutcome.FAILED, f"{type(failure).__name__}: {first_line(failure)}"
-        _log.warning("the form %r failed and is excluded: %s", raced.form.label, why)
+        result = replace(result, outcome=FormOutcome.FAILED, why=f"{type(failure).__name__}: {first_line(failure)}")
+        _log.warning("the form %r failed and is excluded: %s", raced.form.label, result.why)
     raced.result = replace(
-        raced.result,
-        outcome=outcome,
-        why=why,
-        relative_error=error,
+        result,
         setup_s=time.perf_counter() - started,
         peak_bytes=torch.cuda.max_memory_allocated() if on_gpu else 0,
     )
@@ -116,8 +137,52 @@ def _eager_reason(function: Callable[..., Any]) -> str:
     return fallbacks[0].why if fallbacks else "no compiled code was run"
 
 
-def _run_error(run: ExampleRun, wanted: ExampleRun) -> float:
-    return relative_error((run.result, run.written), (wanted.result, wanted.written))
+def _judge_runs(result: FormResult, runs: Sequence[ExampleRun], expected: Sequence[Expectation]) -> FormResult:
+    """Compare the runs of a form with eager's. Returns the result with errors, verdict and outcome."""
+    checks = [
+        check
+        for run, wanted in zip(runs, expected, strict=True)
+        for check in wanted.referee.judge(run.leaves, wanted.run.leaves, wanted.spread)
+    ]
+    error, reference_error, eager_error = worst_error(checks)
+    verdict = Accuracy.worst([check.verdict for check in checks])
+    worst = next((check for check in checks if check.verdict is verdict), None)
+    outcome, why = FormOutcome.NOT_CHOSEN, ""
+    if any(run.written.keys() != wanted.run.written.keys() for run, wanted in zip(runs, expected, strict=True)):
+        outcome, why = FormOutcome.WRONG, "it does not write to the same arguments as eager"
+    elif worst is not None and verdict is not Accuracy.SAME:
+        outcome = FormOutcome.NOT_CHOSEN if verdict.passes else FormOutcome.WRONG
+        why = f"{verdict.value}: {worst.path}: {worst.why}"
+    return replace(
+        result,
+        outcome=outcome,
+        why=why,
+        relative_error=error,
+        verdict=verdict,
+        reference_error=reference_error,
+        eager_reference_error=eager_error,
+    )
+
+
+def _measure_spread(runs: Sequence[ExampleRun], expected: Sequence[Expectation]) -> FormResult | None:
+    """Store how much two eager runs differ. Returns the result of eager if they do: other forms may not be comparable then."""
+    differs, comparable, largest = False, True, 0.0
+    for run, wanted in zip(runs, expected, strict=True):
+        wanted.spread = spread_between(wanted.run.leaves, run.leaves)
+        spread = max((error.relative_l2 for error in wanted.spread), default=0.0)
+        differs |= any(error.mismatched or error.special for error in wanted.spread)
+        comparable &= spread <= error_limit(wanted.run.result) and not any(error.special for error in wanted.spread)
+        largest = max(largest, spread)
+    if not differs:
+        return None
+    cause = (
+        "it draws random numbers: is dropout left on?" if any(x.draws_random for x in expected) else "not deterministic"
+    )
+    why = f"two eager runs on the same example differ by {largest:.1e} (relative L2; {cause})"
+    if comparable:
+        why += "; the limits are widened by that"
+    outcome = FormOutcome.NOT_CHOSEN if comparable else FormOutcome.WRONG
+    return FormResult(form=Form.EAGER, outcome=outcome, why=why, relative_error=largest)
 
 
 def why_not_comparable(eager: RacedForm) -> str:
@@ -163,7 +228,14 @@ def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, s
         return winner, "no other form is faster by more than the noise"
     gain = winner.result.against_eager
     speed = f"{gain.speedup:.2f} times as fast as eager" if gain else "the fastest"
-    return winner, f"it is {speed} and its results match eager"
+    result = winner.result
+    accuracy = "its results match eager"
+    if result.verdict is Accuracy.AS_ACCURATE and result.reference_error is not None:
+        accuracy = (
+            f"its results are as accurate as eager's (error {result.reference_error:.1e} against the model in higher precision, "
+            f"eager {result.eager_reference_error:.1e})"
+        )
+    return winner, f"it is {speed} and {accuracy}"
 
 
 def _fastest(eligible: Sequence[RacedForm], times: Race) -> RacedForm:

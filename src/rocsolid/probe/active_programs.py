@@ -52,7 +52,22 @@ def compiled() -> Result:
     ).to(device)
     x = torch.randn(16, 64, device=device)
     with torch.no_grad():
-        return _compare(torch.compile(model)(x), model(x), "compile", f"on {device}")
+        got, eager = torch.compile(model)(x), model(x)
+        status, detail, measurements = _compare(got, eager, "compile", f"on {device}")
+        if status == "ok":
+            return status, detail, measurements
+        # Eager may be the inaccurate one, for example with TF32: compare both with float64.
+        from rocsolid.numerics import as_accurate, max_error
+        from rocsolid.reference import NoReference, run_in_higher_precision
+
+        ran = run_in_higher_precision(model, (x,), {})
+        if isinstance(ran, NoReference):
+            return status, detail, measurements
+        exact = ran.leaves[0].value
+        errors = {"reference_error": max_error(got, exact), "eager_reference_error": max_error(eager, exact)}
+        both = "against float64: {reference_error:.2g}, eager {eager_reference_error:.2g}".format(**errors)
+        passes = as_accurate(got, eager, exact)
+        return "ok" if passes else status, f"{detail}; {both}", {**measurements, **errors}
 
 
 def capture() -> Result:

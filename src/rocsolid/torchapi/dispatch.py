@@ -61,3 +61,13 @@ def only_allocates(operation: Any) -> bool:
         "aten::new_empty",
         "aten::new_empty_strided",
     )
+
+
+def written_arguments(operation: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Return the values of the arguments that an operator writes to."""
+    found: list[Any] = []
+    for index, argument in enumerate(_schema(operation).arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[index] if index < len(args) else kwargs.get(argument.name)
+            found += value if isinstance(value, (list, tuple)) else [value]
+    return found

@@ -1,15 +1,16 @@
-"""Check a variant's results before it is timed: compare them with eager, and with the workload in double precision."""
+"""Check a variant's results before it is timed: compare them with eager, and with the workload in higher precision."""
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from rocsolid.model.verify_report import Accuracy
 from rocsolid.model.workload import Workload
-from rocsolid.numerics import MAX_ERROR_RATIO, detached_copy, error_limit, relative_error
-from rocsolid.torchapi.pytree import flatten
+from rocsolid.numerics import detached_copy, result_leaves, spread_between
+from rocsolid.reference import Referee, has_drawn, random_state, reference_of, worst_error
+from rocsolid.torchapi.pytree import Leaf, flatten
 from rocsolid.tune.isolate.trial_process import WrongResultError
 
 
@@ -40,59 +41,67 @@ class CallInputs:
 
 
 class ResultChecker:
-    """Compares a variant with eager, on the user's inputs and on a second set with the same shapes."""
+    """Compares a variant with eager, on the user's inputs and on a second set with the same shapes.
+
+    Where they differ, both are compared with the workload in higher precision.
+    """
 
     def __init__(self, workload: Workload) -> None:
         self.user_inputs = CallInputs(workload.args, workload.kwargs)
         # Only floating-point tensors are changed: an integer may be an index, and a bool may select a code path.
         second = self.user_inputs.map_tensors(lambda t: t.roll(1, -1) if t.is_floating_point() and t.dim() else t)
         self._input_sets = [self.user_inputs, second]
-        self._eager_results = [detached_copy(inputs.call(workload.callable, seed=0)) for inputs in self._input_sets]
-        other_seed = self.user_inputs.call(workload.callable, seed=1)
-        first = self._eager_results[0]
-        self.is_random = relative_error(other_seed, first) > error_limit(first)
-        self._double_results = [] if self.is_random else _double_precision(workload, self._input_sets)
+        self._eager = [self._run(workload.callable, inputs) for inputs in self._input_sets]
+        # Eager once more: what differs between two eager runs cannot be held against a variant.
+        self._spread = [
+            spread_between(first, self._run(workload.callable, inputs))
+            for first, inputs in zip(self._eager, self._input_sets, strict=True)
+        ]
+        generators = random_state()
+        other_seed = spread_between(self._eager[0], self._run(workload.callable, self.user_inputs, seed=1))
+        self.is_random = has_drawn(generators) and any(error.mismatched or error.special for error in other_seed)
+        self._referees = [
+            Referee(self._seeded(reference_of(workload.callable, inputs.args, inputs.kwargs)))
+            for inputs in self._input_sets
+        ]
+
+    @staticmethod
+    def _run(function: Callable[..., Any], inputs: CallInputs, seed: int = 0) -> tuple[Leaf, ...]:
+        return result_leaves(detached_copy(inputs.call(function, seed=seed)))
+
+    @staticmethod
+    def _seeded(run: Callable[[], Any]) -> Callable[[], Any]:
+        def seeded() -> Any:
+            torch.manual_seed(0)
+            return run()
+
+        return seeded
 
     def check(self, function: Callable[..., Any], times: int = 1) -> tuple[str, float | None]:
-        """Return what was compared, and the largest relative error compared with eager.
+        """Return what was compared, with the errors against higher precision, and the largest relative error compared with eager.
 
-        Raises WrongResultError when the error is too large.
+        Raises WrongResultError when the variant is less accurate than eager.
         """
         if self.is_random:
             return "not checked: the workload draws random numbers", None
         calls = max(times, len(self._input_sets))
-        largest_error = 0.0
+        largest_error, accuracy = 0.0, ""
         for call in range(calls):
             index = call % len(self._input_sets)
-            result, eager = detached_copy(self._input_sets[index].call(function, seed=0)), self._eager_results[index]
-            error, limit = relative_error(result, eager), error_limit(eager)
-            if not error <= limit and not self._as_accurate_as_eager(result, index):
-                msg = (
-                    f"relative error {error:.2%} compared with eager on input set {index + 1}, the limit is {limit:.0%}"
-                )
+            result = self._run(function, self._input_sets[index])
+            checks = self._referees[index].judge(result, self._eager[index], self._spread[index])
+            verdict = Accuracy.worst([check.verdict for check in checks])
+            if not verdict.passes:
+                worst = next(check for check in checks if check.verdict is verdict)
+                msg = f"{verdict.value} on input set {index + 1}: {worst.path}: {worst.why}"
                 raise WrongResultError(msg)
+            error, reference_error, eager_error = worst_error(checks)
             largest_error = max(largest_error, error)
-        reference = "eager and double precision" if self._double_results else "eager"
-        return f"{calls} calls with {len(self._input_sets)} input sets, compared with {reference}", largest_error
-
-    def _as_accurate_as_eager(self, result: Any, index: int) -> bool:
-        """Compare with double precision: a result may differ from eager because eager itself is inaccurate."""
-        if not self._double_results:
-            return False
-        exact = self._double_results[index]
-        return relative_error(result, exact) <= MAX_ERROR_RATIO * relative_error(self._eager_results[index], exact)
-
-
-def _double_precision(workload: Workload, input_sets: list[CallInputs]) -> list[Any]:
-    """The results in double precision; empty if the workload is not a module, or cannot be copied or run in it."""
-    if not isinstance(workload.callable, torch.nn.Module):
-        return []
-    try:
-        model = copy.deepcopy(workload.callable).double()
-        return [detached_copy(inputs.map_tensors(_to_double).call(model, seed=0)) for inputs in input_sets]
-    except Exception:  # noqa: BLE001 - a model may fail in any way; then eager is the only reference
-        return []
-
-
-def _to_double(tensor: Any) -> Any:
-    return tensor.double() if tensor.is_floating_point() else tensor
+            if reference_error is not None and not accuracy:
+                accuracy = f"; error {reference_error:.1e} against higher precision, eager {eager_error:.1e}"
+        spread = max((error.relative_l2 for errors in self._spread for error in errors), default=0.0)
+        noise = f"; eager differs from itself by {spread:.1e}, the limits are widened by that" if spread else ""
+        return (
+            f"{calls} calls with {len(self._input_sets)} input sets, compared with eager{accuracy}{noise}",
+            largest_error,
+        )

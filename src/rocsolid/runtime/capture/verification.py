@@ -15,6 +15,7 @@ from rocsolid.numerics import (
     noise_between,
     result_leaves,
 )
+from rocsolid.reference import NoReference, Referee, run_in_higher_precision
 from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
@@ -81,10 +82,22 @@ class Verifier:
             branch = self._run_eager(entry, inputs)
         same_branch = compare(branch, got, self._tolerance)
         usual_branch = compare(eager, got, self._tolerance, scale=OTHER_BRANCH_SCALE)
-        if not (same_branch.equal and usual_branch.equal):
+        if not same_branch.equal or not (usual_branch.equal or self._as_accurate(entry, inputs, got, eager)):
             return comparison
         entry.stats.record_branch()
         return same_branch
+
+    def _as_accurate(self, entry: Entry, inputs: Sequence[Any], got: Sequence[Leaf], eager: Sequence[Leaf]) -> bool:
+        """Return whether results of other kernels than eager's are as accurate as eager's, compared with higher precision."""
+        self._initial.restore()
+        args, kwargs = self._call.rebuild(padded_copies(self._call, inputs))
+        ran = run_in_higher_precision(self._function, args, kwargs, on_run=self._initial.restore)
+        self._initial.restore()
+        if isinstance(ran, NoReference) or entry.writes:
+            return False
+        reference = entry.outputs.unpad(ran.leaves, self._call.lengths_by_group)
+        referee = Referee(lambda: reference, self._tolerance)
+        return all(check.verdict.passes for check in referee.judge(got, eager))
 
     def _run_eager(self, entry: Entry, inputs: Sequence[Any]) -> list[Leaf]:
         """Run in eager on padded copies of the inputs. Returns results, written state and written arguments."""
@@ -114,13 +127,32 @@ class Verifier:
         tolerance = self._tolerance
         scale = PADDING_SCALE if tolerance.rtol is None else 1.0
         comparison = compare(expected, got, tolerance, scale=scale)
-        if not comparison.equal:
+        if not comparison.equal and not self._padding_as_accurate(entry, inputs, compared, got, expected):
             sizes = ", ".join(f"`{self._call.tensors[d.tensor].path}` to {d.size}" for d in self._call.bucketed)
             raise CannotCapture(
                 Reason.PADDING,
                 f"padding ({sizes}) changes the result: {'; '.join(comparison.mismatches)}",
                 fix="pass a mask and exclude the padding in the function, or capture without buckets=",
             )
+
+    def _padding_as_accurate(
+        self,
+        entry: Entry,
+        inputs: Sequence[Any],
+        compared: Sequence[int],
+        got: Sequence[Leaf],
+        expected: Sequence[Leaf],
+    ) -> bool:
+        """Return whether the padded call, for which other kernels may run, is as accurate as the call without padding."""
+        if entry.writes:
+            return False
+        args, kwargs = self._call.rebuild([tensor.clone() for tensor in inputs])
+        ran = run_in_higher_precision(self._function, args, kwargs, on_run=self._initial.restore)
+        self._initial.restore()
+        if isinstance(ran, NoReference) or len(ran.leaves) <= max(compared, default=-1):
+            return False
+        referee = Referee(lambda: [ran.leaves[index] for index in compared], self._tolerance)
+        return all(check.verdict.passes for check in referee.judge(got, expected))
 
     def _shorter_than_buckets(self, inputs: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
         """Return the inputs and lengths; if a length is that of its bucket, one less, so that something is padded."""

@@ -1,0 +1,328 @@
+"""Runs a model in higher precision: the reference that decides whether eager or a candidate is more accurate.
+
+Every operator gets its inputs widened to float64 (float32 if memory is short) and returns wide results, so the whole model computes in
+higher precision without a copy of its weights: each weight is widened for the operator that uses it. Nothing of the model is changed:
+writes go to wide copies of the tensors. Random numbers are drawn in the model's own precision, from the same generators, so the run has
+the same random numbers as eager.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from rocsolid.errors import first_line
+from rocsolid.model.verify_report import Accuracy, OutputCheck, TensorError
+from rocsolid.numerics import ErrorTable, Tolerance, result_leaves
+from rocsolid.torchapi.dispatch import DispatchMode, written_arguments
+from rocsolid.torchapi.graphs.capture_state import uncompiled
+from rocsolid.torchapi.pytree import Leaf, flatten, leaves
+
+_NARROW: Final = (torch.bfloat16, torch.float16, torch.float32)
+_SEED: Final = 0x5EED
+_operator_references: Final[dict[Any, Callable[..., Any]]] = {}  # by overload
+
+
+def register_operator_reference(overload: Any, reference: Callable[..., Any]) -> None:
+    """Use this function in place of an operator that has no kernel for wide tensors, such as a vendor's."""
+    _operator_references[overload] = reference
+
+
+def operator_references() -> Mapping[Any, Callable[..., Any]]:
+    """Return the registered references of operators."""
+    return _operator_references
+
+
+@dataclass(frozen=True)
+class ReferenceRun:
+    """The result of a run in higher precision, and the wide copies of the tensors that it used."""
+
+    leaves: tuple[Leaf, ...]
+    dtype: torch.dtype
+    notes: tuple[str, ...]
+    _mode: "_HigherPrecision"
+
+    def value_of(self, tensor: Any) -> Any:
+        """Return what a tensor of the model or its arguments contains after the run, in higher precision."""
+        return self._mode.widen(tensor)
+
+
+@dataclass(frozen=True)
+class NoReference:
+    """Why a model cannot run in higher precision."""
+
+    reason: str
+
+
+def run_in_higher_precision(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    round_to: torch.dtype | None = None,
+    on_run: Callable[[], Any] | None = None,
+) -> ReferenceRun | NoReference:
+    """Run the function in float64, or in float32 if memory is short. Generators are left as they were.
+
+    With `round_to`, the result of every operator is rounded at random to that precision; this shows what rounding can do. `on_run`
+    is called before each attempt, to restore the state of the model.
+    """
+    reason = ""
+    devices = {x.device for x in leaves((list(args), dict(kwargs))) if isinstance(x, torch.Tensor) and x.is_cuda}
+    with torch.random.fork_rng(sorted(device.index for device in devices if device.index is not None)):
+        initial = _rng_states(devices)
+        for wide in (torch.float64, torch.float32):
+            _restore_rng(initial)
+            if on_run is not None:
+                on_run()
+            mode = _HigherPrecision(wide, round_to)
+            try:
+                return mode.run(function, args, kwargs)
+            except Exception as error:  # noqa: BLE001 - a model may fail in any way; then there is no reference
+                reason = f"{type(error).__name__}: {first_line(error)}"
+                if not _out_of_memory(error):
+                    break
+            finally:
+                mode.restore_generators()
+    return NoReference(reason)
+
+
+class _HigherPrecision(DispatchMode):  # type: ignore[misc]
+    """Runs every operator on widened tensors."""
+
+    def __init__(self, wide: torch.dtype, round_to: torch.dtype | None) -> None:
+        super().__init__()
+        self._wide = wide
+        self._narrow = tuple(dtype for dtype in _NARROW if torch.finfo(dtype).bits < torch.finfo(wide).bits)
+        self._step = torch.finfo(round_to).eps if round_to is not None else 0.0
+        self._copies: dict[int, tuple[Any, Any]] = {}  # id -> (tensor, wide copy)
+        self._model_dtype = torch.float32  # in which random numbers are drawn
+        self._notes: dict[str, None] = {}
+        self._generators: dict[int, tuple[Any, Any]] = {}  # id -> (generator, its state)
+        self._noise: dict[torch.device, torch.Generator] = {}
+
+    def run(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> ReferenceRun:
+        """Run the function on wide copies of its arguments."""
+        call = flatten((tuple(args), dict(kwargs)), "call")
+        floats = [
+            x.value.dtype for x in call.leaves if isinstance(x.value, torch.Tensor) and x.value.dtype in self._narrow
+        ]
+        if isinstance(function, torch.nn.Module):
+            floats += [p.dtype for p in function.parameters() if p.dtype in self._narrow]
+        if floats:
+            self._model_dtype = max(set(floats), key=floats.count)
+        elif not any(isinstance(x.value, torch.Tensor) for x in call.leaves):
+            msg = "no tensor is passed"
+            raise TypeError(msg)
+        with torch.inference_mode(False), torch.no_grad(), uncompiled():
+            wide = [self._copy(x.value) if isinstance(x.value, torch.Tensor) else x.value for x in call.leaves]
+            wide_args, wide_kwargs = call.unflatten(wide)
+            with self:
+                result = function(*wide_args, **wide_kwargs)
+        return ReferenceRun(result_leaves(result), self._wide, tuple(self._notes), self)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return self._run_random(func, args, kwargs)
+        written = written_arguments(func, args, kwargs)
+        wide_args, wide_kwargs = self._map(args, written), self._map(kwargs, written)
+        if func in _operator_references:
+            with self:
+                return _operator_references[func](*wide_args, **wide_kwargs)
+        name = func.name()
+        if name in ("aten::_softmax", "aten::_log_softmax"):
+            wide_args = (*wide_args[:2], False)  # half_to_float
+        try:
+            result = func(*wide_args, **wide_kwargs)
+        except (RuntimeError, NotImplementedError) as error:
+            if _out_of_memory(error) or name.startswith(("aten::", "prims::")):
+                raise
+            self._notes[
+                f"{name} ran in {self._model_dtype}: it has no kernel for {self._wide}".replace("torch.", "")
+            ] = None
+            result = self._run_narrow(func, args, kwargs)
+        return self._rounded(result) if self._step and not _is_view(func) else result
+
+    def _map(self, value: Any, written: Sequence[Any] = ()) -> Any:
+        """Widen the tensors and dtypes in an operator's arguments."""
+        if isinstance(value, torch.Tensor):
+            return self.widen(value, keep=any(value is tensor for tensor in written))
+        if isinstance(value, torch.dtype):
+            return self._wide if value in self._narrow else value
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._map(item, written) for item in value)
+        return {name: self._map(item, written) for name, item in value.items()} if isinstance(value, dict) else value
+
+    def widen(self, tensor: Any, *, keep: bool = False) -> Any:
+        """Return the wide copy of a tensor. Copies of weights are kept only if they are written to."""
+        known = self._copies.get(id(tensor))
+        if known is not None:
+            return known[1]
+        if tensor.dtype not in self._narrow and not (tensor.dtype is torch.complex64 and self._wide is torch.float64):
+            # Writes must not reach the model's own integers either.
+            return self._copy(tensor) if keep and id(tensor) not in self._own else tensor
+        if isinstance(tensor, torch.nn.Parameter) and not keep:
+            return self._to_wide(tensor)
+        return self._copy(tensor)
+
+    @property
+    def _own(self) -> Any:
+        return {id(copy) for _, copy in self._copies.values()}
+
+    def _copy(self, tensor: Any) -> Any:
+        wide = self._to_wide(tensor) if tensor.layout is torch.strided else tensor
+        if wide is tensor:
+            wide = tensor.detach().clone()
+        self._copies[id(tensor)] = (tensor, wide)
+        return wide
+
+    def _to_wide(self, tensor: Any) -> Any:
+        if tensor.dtype is torch.complex64:
+            return tensor.detach().to(torch.complex128)
+        return tensor.detach().to(self._wide) if tensor.dtype in self._narrow else tensor
+
+    def _run_random(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Draw random numbers as eager does: in the precision of the model, and from the same generator."""
+        generator = kwargs.get("generator")
+        if generator is not None:
+            self._generators.setdefault(id(generator), (generator, generator.get_state()))
+        if func.name() == "aten::native_dropout" and args[2]:
+            ones = torch.ones_like(args[0], dtype=self._model_dtype)
+            scaled, mask = func(ones, *args[1:], **kwargs)
+            value = self.widen(args[0])
+            return value * scaled.to(value.dtype), mask
+        return self._run_narrow(func, args, kwargs)
+
+    def _run_narrow(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator in the precision of the model; what it writes is copied to the wide tensors."""
+        written = written_arguments(func, args, kwargs)
+        copies: dict[int, tuple[Any, Any]] = {}
+
+        def narrow(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                wide = self.widen(value, keep=any(value is tensor for tensor in written))
+                if id(wide) not in copies:
+                    copies[id(wide)] = (
+                        wide,
+                        wide.to(self._model_dtype, copy=True) if wide.dtype is self._wide else wide,
+                    )
+                return copies[id(wide)][1]
+            if isinstance(value, (list, tuple)):
+                return type(value)(narrow(item) for item in value)
+            return value
+
+        result = func(*narrow(args), **{name: narrow(value) for name, value in kwargs.items()})
+        for wide, copy in copies.values():
+            if wide is not copy and written:
+                wide.copy_(copy)
+        by_copy = {id(copy): wide for wide, copy in copies.values()}
+
+        def widened(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return by_copy.get(id(value), self._to_wide(value))
+            return type(value)(widened(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+        return widened(result)
+
+    def _rounded(self, result: Any) -> Any:
+        """Multiply every value by a random factor as close to 1 as rounding would leave it."""
+        if isinstance(result, (list, tuple)):
+            return type(result)(self._rounded(item) for item in result)
+        if not isinstance(result, torch.Tensor) or result.dtype is not self._wide or not result.numel():
+            return result
+        if result.device not in self._noise:
+            self._noise[result.device] = torch.Generator(result.device).manual_seed(_SEED)
+        noise = torch.rand(result.shape, generator=self._noise[result.device], device=result.device, dtype=result.dtype)
+        return result.mul_(1 + self._step * (noise - 0.5))
+
+    def restore_generators(self) -> None:
+        """Set explicit generators back to the state before the run."""
+        for generator, state in self._generators.values():
+            generator.set_state(state)
+
+
+def _is_view(func: Any) -> bool:
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)  # noqa: SLF001
+
+
+def random_state() -> list[Any]:
+    """Return the state of torch's default generators, to find out whether a call draws random numbers."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+
+
+def has_drawn(before: Sequence[Any]) -> bool:
+    """Return whether random numbers were drawn since `random_state()`."""
+    return any(not torch.equal(a, b) for a, b in zip(before, random_state(), strict=False))
+
+
+def _rng_states(devices: Any) -> list[tuple[Any, Any]]:
+    return [(None, torch.get_rng_state()), *((device, torch.cuda.get_rng_state(device)) for device in devices)]
+
+
+def _restore_rng(states: Sequence[tuple[Any, Any]]) -> None:
+    for device, state in states:
+        if device is None:
+            torch.set_rng_state(state)
+        else:
+            torch.cuda.set_rng_state(state, device)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "out of memory" in str(error).lower()
+
+
+class Referee:
+    """Decides whether the results of a candidate are as accurate as eager's. The reference runs only if they differ."""
+
+    def __init__(
+        self,
+        run_reference: Callable[[], Sequence[Leaf] | NoReference],
+        tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
+    ) -> None:
+        self._run = run_reference
+        self._tolerance = tolerance
+        self._reference: Sequence[Leaf] | NoReference | None = None
+
+    def judge(
+        self, got: Sequence[Leaf], eager: Sequence[Leaf], spread: Sequence[TensorError] = ()
+    ) -> tuple[OutputCheck, ...]:
+        """Compare with eager; if they differ, compare both with the reference. `spread` is how much two eager runs differ."""
+        table = ErrorTable(self._tolerance)
+        table.add(got, eager, spread=spread)
+        checks = table.checks()
+        if all(check.verdict is Accuracy.SAME for check in checks):
+            return checks
+        if self._reference is None:
+            self._reference = self._run()
+        if isinstance(self._reference, NoReference) or len(self._reference) != len(eager):
+            return checks
+        table = ErrorTable(self._tolerance)
+        table.add(got, eager, self._reference, spread=spread)
+        return table.checks()
+
+
+def reference_of(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[[], Sequence[Leaf] | NoReference]:
+    """Return a function that runs another one in higher precision and returns the leaves of its result."""
+
+    def run() -> Sequence[Leaf] | NoReference:
+        ran = run_in_higher_precision(function, args, kwargs)
+        return ran if isinstance(ran, NoReference) else ran.leaves
+
+    return run
+
+
+def worst_error(checks: Sequence[OutputCheck]) -> tuple[float, float | None, float | None]:
+    """Return the largest difference from eager, and the error of the candidate and of eager for the least accurate result."""
+    difference = max((check.difference.relative_l2 for check in checks), default=0.0)
+    compared = [check for check in checks if check.error is not None and check.eager_error is not None]
+    if not compared:
+        return difference, None, None
+    worst = max(compared, key=lambda check: check.error.relative_l2 if check.error else math.nan)
+    if worst.error is None or worst.eager_error is None:
+        return difference, None, None
+    return difference, worst.error.relative_l2, worst.eager_error.relative_l2

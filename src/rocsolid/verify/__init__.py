@@ -1,0 +1,1 @@
+"""Decides whether the results of a form are right, and finds what makes them wrong."""

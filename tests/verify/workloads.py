@@ -1,0 +1,66 @@
+"""Workloads for `rocsolid verify`: a transformer, correct and with one planted bad operator."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):  # type: ignore[misc]
+    """A transformer layer; the activation is `gelu`, or `atan` where a fault is planted."""
+
+    def __init__(self, width: int, *, odd: bool) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.activation: nn.Module = Arctan() if odd else nn.GELU()
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(self.norm1(x)).chunk(3, -1)
+        x = x + self.out(nn.functional.scaled_dot_product_attention(q, k, v))
+        return x + self.down(self.activation(self.up(self.norm2(x))))
+
+
+class Arctan(nn.Module):  # type: ignore[misc]
+    """The operator whose lowering `build_wrong` breaks."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.atan(x) * 2
+
+
+class Transformer(nn.Module):  # type: ignore[misc]
+    """Twelve layers."""
+
+    def __init__(self, layers: int = 12, width: int = 32, odd: int = 7) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(width, odd=number == odd) for number in range(layers))
+        self.head = nn.Linear(width, 8)
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def build() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A correct transformer."""
+    torch.manual_seed(0)
+    return Transformer().eval(), (torch.randn(2, 16, 32),), {}
+
+
+def build_wrong() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The same, with an Inductor that compiles `atan` as `tan`."""
+    from torch._inductor.lowering import lowerings
+
+    lowerings[torch.ops.aten.atan.default] = lowerings[torch.ops.aten.tan.default]
+    return build()
+
+
+def build_two_layers() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Two layers, the second with the bad operator."""
+    from torch._inductor.lowering import lowerings
+
+    lowerings[torch.ops.aten.atan.default] = lowerings[torch.ops.aten.tan.default]
+    torch.manual_seed(0)
+    return Transformer(layers=2, odd=1).eval(), (torch.randn(2, 16, 32),), {}
