@@ -591,6 +591,13 @@ def _graph_breaks(_: Any) -> object:
     return "BreakReported" in _observed().kinds
 
 
+@_probes("torch._dynamo.symbolic_convert.InstructionTranslatorBase.current_instruction")
+def _instruction(translator: Any) -> object:
+    from torch._dynamo.bytecode_transformation import Instruction
+
+    return "positions" in Instruction.__dataclass_fields__ and "current_instruction" in inspect.getsource(translator)
+
+
 @_probes("torch._dynamo.convert_frame.ConvertFrameAssert.__call__")
 def _compile_started(_: Any) -> object:
     return bool(_observed().names) and "broken" in _observed().names[0]
