@@ -503,6 +503,11 @@ CASES = [
     Case("GB0117", "`Tensor.share_memory_()`", shared, shared_fixed),
     Case("GB4315", "no fake implementation", unfaked, unfaked_fixed),
 ]
+# Where another release reports the same break with another id; empty: it does not break there, or torch does not name the cause.
+IDS_IN_OTHER_RELEASES = {
+    "2.9": {"parsed": "GB0007", "formatted": "GB0156", "wants_grad": "", "data": "", "shared": ""},
+    "2.15": {"recurrent": "GB0148", "parsed": "GB4818", "new_global": "GB0088", "shared": "GB4197", "wants_grad": ""},
+}
 # Other causes with an id from above: the reported cause must differ.
 MORE = [
     Case("GB0007", "`warnings.warn()`", warned, doubled),

@@ -11,6 +11,7 @@ from tests.support import ROOT, clean_environ, run_python
 pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
 
+from rocsolid.model.release import compare  # noqa: E402
 from rocsolid.ops import shipped  # noqa: E402
 from rocsolid.ops.audit_op import audit_op  # noqa: E402
 from rocsolid.ops.shipped import aiter_kernels, references  # noqa: E402
@@ -189,8 +190,9 @@ def test_aiter_kernels_get_the_layout_they_need(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_kernels_match_in_tritons_interpreter() -> None:
-    pytest.importorskip("triton")
-    pytest.importorskip("numpy")
+    triton, numpy = pytest.importorskip("triton"), pytest.importorskip("numpy")
+    if compare(triton.__version__, "3.6") < 0 and compare(numpy.__version__, "2.4") >= 0:
+        pytest.skip(f"the interpreter of triton {triton.__version__} does not work with numpy {numpy.__version__}")
     ran = run_python(str(ROOT / "tests/ops/interpreted.py"), env=clean_environ(TRITON_INTERPRET="1"))
 
     assert ran.code == 0, ran.err[-2000:]
@@ -265,7 +267,8 @@ def compiled_for(chip: str) -> dict[str, Any]:
             constexprs={(kernel.arg_names.index(name),): value for name, value in constants.items()},
             attrs={(n,): [["tt.divisibility", 16]] for n, kind in enumerate(types.values()) if kind.startswith("*")},
         )
-        options = {"num_warps": warps, "num_stages": 2}
+        # Explicit, because Triton 3.9 warns about its default, which 3.10 changes.
+        options = {"num_warps": warps, "num_stages": 2, "enable_fp_fusion": True}
         compiled[f"{kernel.__name__} {number}"] = triton.compile(
             source, target=GPUTarget("hip", chip, 64), options=options
         )

@@ -51,7 +51,7 @@ def test_a_missing_triton_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
         msg = "triton package is not available"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr(compiler_startup, "_TRITON_KEY", SimpleNamespace(get=lambda: missing))
+    monkeypatch.setattr(compiler_startup, "_TRITON_KEY", SimpleNamespace(find=lambda: missing))
     thread = preload_compiler()
     assert thread is not None
     thread.join()

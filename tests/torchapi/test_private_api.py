@@ -1,34 +1,81 @@
-"""Every private torch name that rocsolid uses exists. Each name has its own test, which fails if torch moves or removes it."""
+"""Every private torch name that rocsolid uses does what rocsolid needs. Each name has its own test."""
 
-import importlib
-import pkgutil
+import subprocess
+from functools import cache
 
 import pytest
+from tests.support import ROOT
 
-from rocsolid import torchapi
 from rocsolid.errors import UnsupportedTorchError
-from rocsolid.torchapi.private_api import PrivateName, all_private_names, private_name
+from rocsolid.model.probed_name import ProbedName
+from rocsolid.model.release import span
+from rocsolid.torchapi import name_probes
+from rocsolid.torchapi.name_probes import load_all_names, probe
+from rocsolid.torchapi.private_api import PrivateName
 
-for _info in pkgutil.walk_packages(torchapi.__path__, "rocsolid.torchapi."):
-    importlib.import_module(_info.name)
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+NAMES = load_all_names()
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("declared", all_private_names(), ids=str)
-def test_the_private_name_exists(declared: PrivateName) -> None:
+@cache
+def results() -> dict[str, ProbedName]:
+    """The results of all probes, made in one child process as `rocsolid doctor` does."""
+    done = subprocess.run(name_probes.command(), capture_output=True, text=True, check=False, cwd=ROOT)
+    rows = name_probes.read_output(done.stdout)
+    assert rows is not None, done.stderr[-2000:]
+    return {row.name: row for row in rows}
+
+
+@pytest.mark.parametrize("declared", NAMES, ids=str)
+def test_the_private_name_does_what_rocsolid_needs(declared: PrivateName) -> None:
+    result = results()[str(declared)]
+    if result.skipped:
+        pytest.skip(f"{declared}: {result.skipped}")
+
+    assert not result.problem
+
+
+def test_every_name_has_a_probe_and_says_what_is_lost_without_it() -> None:
+    probed = set(name_probes._PROBES)
+
+    assert {str(name) for name in NAMES if not name.text} <= probed <= {str(name) for name in NAMES}
+    for name in NAMES:
+        feature, _, loss = name.without.partition(": ")
+        assert feature.startswith(("rs.", "rocsolid ")), name
+        assert loss, name
+
+
+def test_private_names_are_used_only_in_torchapi() -> None:
+    """The attributes of torch's objects that are declared; a module's own attributes may have the same names."""
+    attributes = ("_orig_mod", "_torchdynamo_orig_callable", "._schema", "_one_graph", "torch._C.", "_version)")
+    found = [
+        f"{file.relative_to(ROOT)}: {attribute}"
+        for file in sorted((ROOT / "src/rocsolid").rglob("*.py"))
+        if "torchapi" not in file.parts and "catalog" not in file.parts
+        for attribute in attributes
+        if attribute in file.read_text(encoding="utf-8")
+    ]
+
+    assert found == ["src/rocsolid/observe/graph_text.py: torch._C."]  # in an example in a docstring
+
+
+def test_a_name_that_means_something_else_fails_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    if not declared.releases.holds(torch.__version__):
-        pytest.skip(f"{declared} is for torch {declared.releases}")
-    if declared.gpu_builds_only and not torch.backends.cuda.is_built():
-        pytest.skip(f"{declared} is for builds with CUDA or ROCm")
+    (declared,) = (name for name in NAMES if str(name) == "torch._foreach_copy_")
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda *_: None)
 
-    assert declared.exists()
+    assert probe(declared).problem == "it exists, and does something else than rocsolid needs"
 
 
-@pytest.mark.torch
 def test_a_missing_name_raises_an_error_with_the_name_and_its_releases() -> None:
-    missing = private_name("torch.utils._config_module", "Nothing.here", "2.6..2.8")
+    missing = PrivateName(
+        module="torch.utils._config_module",
+        name="Nothing.here",
+        releases=span("2.6..2.8"),
+        without="rs.guard: nothing",
+    )
 
     with pytest.raises(UnsupportedTorchError) as error:
         missing.get()
@@ -36,3 +83,4 @@ def test_a_missing_name_raises_an_error_with_the_name_and_its_releases() -> None
     assert "has no `torch.utils._config_module.Nothing.here`" in str(error.value)
     assert "present in torch 2.6 to 2.8" in str(error.value)
     assert not missing.exists()
+    assert missing.find() is None

@@ -7,6 +7,7 @@ from rocsolid.model.compile_log import BreakReport
 from rocsolid.model.workload import Workload
 from rocsolid.observe.breaks import find_breaks
 from rocsolid.observe.recorder import CompileRecorder
+from rocsolid.probe.private_names import check_new_torch
 from rocsolid.torchapi.dynamo.compiled_function import is_compiled
 
 
@@ -25,6 +26,7 @@ def record_compiles() -> CompileRecorder:
         [('ReLU.forward', {'relu': 1})]
 
     """
+    check_new_torch()
     return CompileRecorder()
 
 
@@ -45,6 +47,7 @@ def breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> BreakReport:
         ['GB0246']
 
     """
+    check_new_torch()
     return find_breaks(fn, args, kwargs)
 
 

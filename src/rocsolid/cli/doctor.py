@@ -5,6 +5,9 @@ Examples:
   rocsolid doctor --out doctor.txt         write it to a file
   rocsolid doctor --output json            print it as JSON
 
+It also calls every private torch name that rocsolid uses on something tiny, in a child process, and lists the features that work
+less well on this torch. That takes 10 to 60 seconds.
+
 Values that look like tokens or passwords are masked, and the home folder is written as ~. Please read the summary before
 you send it. After an unexpected error, it lists the path of the crash report: attach that file too.
 
@@ -31,8 +34,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Probe without importing torch, and write the summary."""
-    text = summary()
+    """Probe, in child processes where torch is needed, and write the summary."""
+    text = summary(probe_names=True)
     if args.output == "json":
         from rocsolid.model.codec import dumps
         from rocsolid.version import __version__
@@ -43,13 +46,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def summary() -> str:
-    """The text for a bug report; the crash report contains it too."""
+def summary(*, probe_names: bool = False) -> str:
+    """The text for a bug report; the crash report contains it too, without the probed names."""
     from rocsolid.api.probe import probe
+    from rocsolid.probe.private_names import probe_private_names
     from rocsolid.report.doctor import doctor_text
     from rocsolid.version import __version__
 
-    return doctor_text(probe(), version=__version__, extras=_extras(), crashes=tuple(_crashes()))
+    env = probe()
+    names, problem = probe_private_names() if probe_names and env.torch else ((), "")
+    return doctor_text(
+        env, version=__version__, extras=_extras(), crashes=tuple(_crashes()), names=names, names_problem=problem
+    )
 
 
 def _extras() -> dict[str, bool]:

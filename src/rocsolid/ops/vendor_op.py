@@ -7,6 +7,7 @@ from typing import Any, Final
 from rocsolid.errors import VendorOpError
 from rocsolid.ops.schema import infer_schema
 from rocsolid.ops.verify_op import OpChecks, verify_op
+from rocsolid.torchapi.dispatch import schema_of
 from rocsolid.torchapi.operators import with_defaults
 
 _AUTOCAST_DEVICES: Final = ("cuda", "cpu")
@@ -46,7 +47,7 @@ class VendorOp:
 
     def __repr__(self) -> str:
         state = "checked" if self.checks else "not checked"
-        return f"<vendor operator {self.overload._schema}, {state}>"  # noqa: SLF001 - no public name
+        return f"<vendor operator {schema_of(self.overload)}, {state}>"
 
 
 def vendor_op(  # noqa: PLR0913 - all but two are keywords
@@ -193,7 +194,7 @@ def _register_backward(
 
     An operator that mutates its inputs is differentiable only with `backward`.
     """
-    mutates = overload._schema.is_mutable  # noqa: SLF001 - no public name
+    mutates = schema_of(overload).is_mutable
     if backward is None and (reference is None or mutates):
         return False
     register_gradients(name, overload, reference, backward)

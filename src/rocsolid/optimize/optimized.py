@@ -120,7 +120,7 @@ class Optimized:
         """Compare the chosen form with eager on this call, and use it from now on if the results match."""
         raced = RacedForm(form=self._report.chosen, make=lambda: self._chosen)
         example = Example(args, kwargs)
-        prepare(raced, [example], [example.run(self._model)], float("inf"))
+        prepare(raced, [example], expect(self._model, [example], Tolerance()), float("inf"))
         now = _describe(self._model)
         if raced.eligible:
             self._measured_with, self._why_unused, self._function = now, "", self._chosen

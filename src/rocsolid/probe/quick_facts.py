@@ -11,10 +11,15 @@ from rocsolid.probe.devices import amd_devices, has_nvidia_driver
 from rocsolid.probe.nvml import nvml_devices
 from rocsolid.probe.packages import read_version_file, rocm_release, torch_folder
 from rocsolid.probe.pretended import pretended_build, pretended_chip, pretended_device
+from rocsolid.probe.private_names import check_new_torch
 
 
 def quick_environment(root: Path = Path("/")) -> Environment:
-    """Return the torch build, from the imported module or the installed files, and the GPUs that the drivers list."""
+    """Return the torch build, from the imported module or the installed files, and the GPUs that the drivers list.
+
+    Every call that uses torch's private names starts here, so a torch that rocsolid does not know is probed here.
+    """
+    check_new_torch()
     build, release_in_torch = _imported_torch() or _installed_torch()
     devices = tuple(amd_devices(root))
     if (build is None or build.cuda) and has_nvidia_driver(root):

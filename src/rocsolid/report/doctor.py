@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from rocsolid.model.environment import Environment
+from rocsolid.model.probed_name import ProbedName
 
 MASK: Final = "(masked)"
 _SECRET_NAMES: Final = re.compile(
@@ -34,8 +35,16 @@ def mask_text(text: str) -> str:
     return _SECRET_VALUES.sub(MASK, without_home)
 
 
-def doctor_text(env: Environment, *, version: str, extras: Mapping[str, bool], crashes: tuple[Path, ...] = ()) -> str:
-    """The text for a bug report."""
+def doctor_text(
+    env: Environment,
+    *,
+    version: str,
+    extras: Mapping[str, bool],
+    crashes: tuple[Path, ...] = (),
+    names: Sequence[ProbedName] = (),
+    names_problem: str = "",
+) -> str:
+    """The text for a bug report; `names` are the probed private torch names, if they were probed."""
     torch = env.torch
     build = f"{torch.version}, HIP {torch.hip or 'none'}, CUDA {torch.cuda or 'none'}" if torch else "not installed"
     devices = "; ".join(f"{d.name} ({d.arch})" for d in env.devices) or "none found"
@@ -68,4 +77,20 @@ def doctor_text(env: Environment, *, version: str, extras: Mapping[str, bool], c
     lines += [f"  {name}={mask_value(name, value)}" for name, value in env.variables.items()] or ["  none"]
     lines += [f"{'unknown':<11}{mask_text(text)}" for text in env.unknowns]
     lines += [f"{'crash':<11}{file}" for file in crashes]
+    lines += [f"{title:<11}{mask_text(text)}" for title, text in _private_names(names, names_problem)]
     return "\n".join(lines) + "\n"
+
+
+def _private_names(names: Sequence[ProbedName], problem: str) -> Iterator[tuple[str, str]]:
+    if problem:
+        yield "names", problem
+    if not names:
+        return
+    failed = [name for name in names if name.problem]
+    skipped = sum(bool(name.skipped) for name in names)
+    works = f"{len(names) - len(failed) - skipped} private torch names work"
+    elsewhere = f", {skipped} do not apply to this torch" if skipped else ""
+    yield "names", works + elsewhere + (f", {len(failed)} do not work" if failed else "")
+    for name in failed:
+        yield "degraded", name.without
+        yield "", f"`{name.name}`: {name.problem}"

@@ -5,16 +5,53 @@ from typing import Any
 
 from rocsolid.torchapi.private_api import private_name
 
-_MODE = private_name("torch.utils._python_dispatch", "TorchDispatchMode", "2.0..")
-_HAS_KERNEL = private_name("torch._C", "_dispatch_has_kernel_for_dispatch_key", "2.0..")
-_COMPOSITE = private_name("torch._C", "DispatchKey.CompositeImplicitAutograd", "2.0..")
+_MODE = private_name(
+    "torch.utils._python_dispatch",
+    "TorchDispatchMode",
+    "2.0..",
+    without="rs.capture: CPU calls are not recorded, and refusals name no operator",
+)
+HAS_KERNEL = private_name(
+    "torch._C",
+    "_dispatch_has_kernel_for_dispatch_key",
+    "2.0..",
+    without="rs.capture, rocsolid ops: calls in inference mode are not recorded, kernels of operators are not listed",
+)
+_COMPOSITE = private_name(
+    "torch._C",
+    "DispatchKey.CompositeImplicitAutograd",
+    "2.0..",
+    without="rs.capture: calls in inference mode are not recorded",
+)
+_DISPATCH = private_name(
+    "torch._ops",
+    "OpOverload._op_dk",
+    "2.0..",
+    of_instances=True,
+    without="rs.capture: calls in inference mode are not recorded",
+)
+_SCHEMA = private_name(
+    "torch._ops",
+    "OpOverload._schema",
+    "2.0..",
+    of_instances=True,
+    without="rs.vendor_op, rs.capture: which arguments an operator changes is unknown",
+)
 
-DispatchMode: Any = _MODE.get()  # this module is only imported where torch is in use
+
+class _NoDispatchMode:
+    def __enter__(self) -> None:
+        _MODE.get()  # raises, with the name
+
+
+# This module is only imported where torch is in use.
+DispatchMode: Any = _MODE.find() or _NoDispatchMode
 
 
 @cache
-def _schema(operation: Any) -> Any:
-    return operation._schema
+def schema_of(operation: Any) -> Any:
+    """Return the schema of an operator; raises UnsupportedTorchError where this torch has none."""
+    return _SCHEMA.of(operation) or _SCHEMA.get()
 
 
 def run_decomposed(operation: Any, args: Any, kwargs: Any) -> Any:
@@ -27,12 +64,14 @@ def run_decomposed(operation: Any, args: Any, kwargs: Any) -> Any:
     if not _is_composite(operation):
         return NotImplemented
     # Not `operation.decompose`, which prefers a decomposition written for the compiler, where there is one, to what eager runs.
-    return operation._op_dk(_COMPOSITE.get(), *args, **kwargs)
+    return _DISPATCH.of(operation)(_COMPOSITE.get(), *args, **kwargs)
 
 
 @cache
 def _is_composite(operation: Any) -> bool:
-    has_kernel, name = _HAS_KERNEL.get(), operation.name()
+    has_kernel, name = HAS_KERNEL.find(), operation.name()
+    if has_kernel is None or _COMPOSITE.find() is None or _DISPATCH.of(operation) is None:
+        return False
     return bool(has_kernel(name, _COMPOSITE.get())) and not any(has_kernel(name, key) for key in ("CPU", "CUDA"))
 
 
@@ -47,7 +86,7 @@ def changes_only_metadata(operation: Any) -> bool:
 @cache
 def writes_in_place(operation: Any) -> bool:
     """Return whether an operator writes to an argument."""
-    return any(a.alias_info is not None and a.alias_info.is_write for a in _schema(operation).arguments)
+    return any(a.alias_info is not None and a.alias_info.is_write for a in schema_of(operation).arguments)
 
 
 @cache
@@ -66,7 +105,7 @@ def only_allocates(operation: Any) -> bool:
 def written_arguments(operation: Any, args: Any, kwargs: Any) -> list[Any]:
     """Return the values of the arguments that an operator writes to."""
     found: list[Any] = []
-    for index, argument in enumerate(_schema(operation).arguments):
+    for index, argument in enumerate(schema_of(operation).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[index] if index < len(args) else kwargs.get(argument.name)
             found += value if isinstance(value, (list, tuple)) else [value]

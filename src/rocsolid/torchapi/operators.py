@@ -5,12 +5,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocsolid.errors import UnknownNameError
+from rocsolid.torchapi.dispatch import HAS_KERNEL, schema_of
 from rocsolid.torchapi.private_api import private_name
 
-_HAS_FAKE = private_name("torch._library.utils", "has_fake_kernel", "2.7..")
-_HAS_KERNEL = private_name("torch._C", "_dispatch_has_kernel_for_dispatch_key", "2.4..")
-_ALL_NAMES = private_name("torch._C", "_dispatch_get_all_op_names", "2.4..")
-_FILL = private_name("torch._library.utils", "fill_defaults", "2.4..")
+_HAS_FAKE = private_name(
+    "torch._library.utils",
+    "has_fake_kernel",
+    "2.7..",
+    without="rocsolid ops: fake kernels are found by dispatch key only",
+)
+_ALL_NAMES = private_name(
+    "torch._C", "_dispatch_get_all_op_names", "2.4..", without="rocsolid ops: an unknown operator gets no suggestions"
+)
+_FILL = private_name(
+    "torch._library.utils", "fill_defaults", "2.4..", without="rs.vendor_op: defaults are read from the schema"
+)
 
 _DEVICE_KEYS: Final = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _AUTOGRAD_KEYS: Final = ("Autograd", "AutogradCUDA", "AutogradCPU", "CompositeImplicitAutograd")
@@ -53,16 +62,17 @@ def operator(name: str) -> Any:
         names = packet.overloads()
         operator_overload = getattr(packet, names[0]) if names else None
     if operator_overload is None:
-        known_names = {str(n).partition(".")[0] for n in _ALL_NAMES.get()()}
+        all_names = _ALL_NAMES.find()
+        known_names = {str(n).partition(".")[0] for n in (all_names() if all_names else ())}
         raise UnknownNameError(kind="operator", name=name, known=sorted(known_names))
     return operator_overload
 
 
 def facts_of(overload: Any) -> OperatorFacts:
     """Collect what torch's dispatcher has registered for an overload."""
-    schema = overload._schema
+    schema = schema_of(overload)
     name = str(schema.name) + (f".{schema.overload_name}" if schema.overload_name else "")
-    has_kernel = _HAS_KERNEL.get()
+    has_kernel = HAS_KERNEL.find() or _unknown
     return OperatorFacts(
         name=str(schema.name),
         schema=str(schema),
@@ -85,13 +95,21 @@ def facts_of(overload: Any) -> OperatorFacts:
 
 
 def _has_fake(overload: Any, name: str) -> bool:
-    if _HAS_FAKE.exists():
-        return bool(_HAS_FAKE.get()(overload))
-    has_kernel = _HAS_KERNEL.get()
+    if (has_fake := _HAS_FAKE.find()) is not None:
+        return bool(has_fake(overload))
+    has_kernel = HAS_KERNEL.find() or _unknown
     return bool(has_kernel(name, "Meta") or has_kernel(name, "CompositeImplicitAutograd"))
 
 
 def with_defaults(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return all arguments in order, including defaults that the call left out."""
-    positional, keyword_only = _FILL.get()(overload._schema, tuple(args), dict(kwargs))
-    return (*positional, *keyword_only.values())
+    schema = schema_of(overload)
+    if (fill := _FILL.find()) is not None:
+        positional, keyword_only = fill(schema, tuple(args), dict(kwargs))
+        return (*positional, *keyword_only.values())
+    rest = schema.arguments[len(args) :]
+    return (*args, *(kwargs.get(argument.name, argument.default_value) for argument in rest))
+
+
+def _unknown(*_: Any) -> bool:
+    return False

@@ -1,44 +1,75 @@
 """Every private torch name that rocsolid uses, declared before use.
 
-A declaration contains the module that defines the name, and the torch releases that have it. `PrivateName.get` returns the object, or
-raises an error that contains the missing name. `tests/torchapi/test_private_api.py` has one test for each declared name: if torch moves
-or removes a name, the test with that name fails. The releases are used in this test and in the error message. At run time `get` does
-not compare them with the installed torch; it only tries to find the name.
+A declaration contains the module that defines the name, the torch releases that have it, and what is lost without it. `get` returns
+the object, or raises an error that contains the missing name. `find` returns None instead, and logs once what is lost.
+`rocsolid.torchapi.name_probes` calls every name on something tiny and checks what it did, because a name can also stay and change its
+meaning. On a torch release that rocsolid was not tested with, names that fail their probe are closed: `get` and `find` then treat
+them as missing.
 """
 
 import importlib
+import logging
 import sys
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from rocsolid.errors import UnsupportedTorchError
 from rocsolid.model.release import Span, span
+from rocsolid.torchapi.patch import AttributePatch
+
+_log = logging.getLogger("rocsolid")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrivateName:
-    """One private name: `PrivateName("torch.utils._config_module", "ConfigModule.__setattr__", Span("2.6"))`."""
+    """One private name: the attribute `name` of `module`, with dots for an attribute of a class."""
 
     module: str
     name: str
     releases: Span
+    without: str = field(compare=False)  # "feature: what happens instead"
     gpu_builds_only: bool = False  # CPU builds of torch do not have it
+    of_instances: bool = False  # only instances of the class have it: use `of`
+    text: bool = False  # `name` is a text that the module's source contains, such as a log message
 
     def get(self) -> Any:
         """Return the object; raise UnsupportedTorchError, which contains the missing name."""
         try:
-            value: Any = importlib.import_module(self.module)
-            for part in self.name.split("."):
-                value = getattr(value, part)
+            return self._resolve()
         except (ImportError, AttributeError) as error:
-            installed = getattr(sys.modules.get("torch"), "__version__", "")
             msg = (
-                f"torch {installed} has no `{self}`, which this feature needs.\n"
+                f"torch {_installed()} has no `{self}`, or it behaves differently, and this feature needs it.\n"
                 f"It is a private name, present in torch {self.releases}: "
                 "use one of these releases, or a version of rocsolid that supports your torch."
             )
             raise UnsupportedTorchError(msg) from error
+
+    def _resolve(self) -> Any:
+        if str(self) in _closed:
+            raise AttributeError(self.name)
+        value: Any = importlib.import_module(self.module)
+        parts = self.name.split(".")
+        for part in () if self.text else parts[:-1] if self.of_instances else parts:
+            value = getattr(value, part)
         return value
+
+    def find(self) -> Any:
+        """Return the object, or None; where the name should exist and does not, log once what is lost."""
+        try:
+            return self.get()
+        except UnsupportedTorchError:
+            self._log_once()
+            return None
+
+    def of(self, instance: Any, default: Any = None) -> Any:
+        """Return the attribute of an instance; `default` where the instance does not have it, or the name is closed."""
+        return default if str(self) in _closed else getattr(instance, self.attribute, default)
+
+    @property
+    def attribute(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition(".")[2]
 
     def exists(self) -> bool:
         """Return whether the installed torch has the name."""
@@ -48,20 +79,59 @@ class PrivateName:
             return False
         return True
 
+    def patch(self, make: Callable[[Any], Any]) -> AttributePatch | None:
+        """Replace the attribute by `make(original)` in the class or module that has it; None where the name is missing."""
+        if self.find() is None:
+            return None
+        owner: Any = sys.modules[self.module]
+        for part in self.name.split(".")[:-1]:
+            owner = getattr(owner, part)
+        return AttributePatch(owner, self.attribute, make)
+
+    def _log_once(self) -> None:
+        if self in _logged or not self._expected():
+            return
+        _logged.add(self)
+        _log.warning("%s (torch %s: `%s` is missing or behaves differently)", self.without, _installed(), self)
+
+    def _expected(self) -> bool:
+        """Return whether this torch should have the name: a name that came later, or only with a GPU build, is no loss."""
+        torch: Any = sys.modules.get("torch")
+        gpu_build = torch is not None and torch.backends.cuda.is_built()
+        return (gpu_build or not self.gpu_builds_only) and self.releases.holds(_installed())
+
     def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
+        return f'{self.module}: "{self.name}"' if self.text else f"{self.module}.{self.name}"
 
 
-_declared: list[PrivateName] = []
+_declared: Final[dict[str, PrivateName]] = {}
+_closed: Final[set[str]] = set()
+_logged: Final[set[PrivateName]] = set()
 
 
-def private_name(module: str, name: str, releases: str, *, gpu_builds_only: bool = False) -> PrivateName:
+def private_name(module: str, name: str, releases: str, *, without: str, **kind: bool) -> PrivateName:
     """Declare a private name; `releases` is a span of torch releases such as `2.9..` or `2.12..2.15`."""
-    declared = PrivateName(module, name, span(releases), gpu_builds_only)
-    _declared.append(declared)
-    return declared
+    declared = PrivateName(module=module, name=name, releases=span(releases), without=without, **kind)
+    return _declared.setdefault(str(declared), declared)
 
 
 def all_private_names() -> tuple[PrivateName, ...]:
     """Return all names declared so far; import all modules of the package first to get the complete list."""
-    return tuple(_declared)
+    return tuple(_declared.values())
+
+
+def close_names(names: Iterable[str], *, quietly: bool = False) -> None:
+    """Treat these names as missing in this process; with `quietly`, what is lost is not logged again."""
+    _closed.update(names)
+    if quietly:
+        _logged.update(declared for name, declared in _declared.items() if name in _closed)
+
+
+def reopen_names() -> None:
+    """Undo `close_names`."""
+    _closed.clear()
+    _logged.clear()
+
+
+def _installed() -> str:
+    return str(getattr(sys.modules.get("torch"), "__version__", ""))

@@ -16,8 +16,18 @@ from typing import Any, Final, NamedTuple
 
 from rocsolid.torchapi.private_api import private_name
 
-_LEAVES = private_name("torch.utils._pytree", "tree_leaves", "2.2..")
-_NODES = private_name("torch.utils._pytree", "SUPPORTED_NODES", "2.2..")
+_LEAVES = private_name(
+    "torch.utils._pytree",
+    "tree_leaves",
+    "2.2..",
+    without="rocsolid compiles: containers of registered types are one value",
+)
+_NODES = private_name(
+    "torch.utils._pytree",
+    "SUPPORTED_NODES",
+    "2.2..",
+    without="rs.capture: results of registered container types are not taken apart",
+)
 _CONSTANT_TYPES: Final = (type(None), bool, int, str, bytes, type(...))
 _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial, type)
 
@@ -31,13 +41,14 @@ class Registered(NamedTuple):
 
 def registered(kind: type) -> Registered | None:
     """Return the functions registered with torch for exactly this type, such as a model output of transformers."""
-    node = _NODES.get().get(kind)
+    node = (_NODES.find() or {}).get(kind)
     return Registered(node.flatten_fn, node.unflatten_fn) if node is not None else None
 
 
 def leaves(value: Any) -> list[Any]:
     """Return every leaf by torch's own rules, without paths."""
-    return list(_LEAVES.get()(value))
+    tree_leaves = _LEAVES.find()
+    return list(tree_leaves(value)) if tree_leaves else [leaf.value for leaf in flatten(value, "").leaves]
 
 
 @dataclass(frozen=True, kw_only=True)

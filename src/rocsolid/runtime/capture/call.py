@@ -14,6 +14,7 @@ from rocsolid.model.bucket import Bucket
 from rocsolid.model.capture_report import Reason
 from rocsolid.model.code_line import CodeLine
 from rocsolid.runtime.signature import CallSignature
+from rocsolid.torchapi.dynamo.compiled_function import original_function
 from rocsolid.torchapi.graphs.replay_checks import default_device
 from rocsolid.torchapi.pytree import Flattened, Leaf, compared_by_identity, constant_key, flatten
 
@@ -87,7 +88,7 @@ def call_signature(function: Callable[..., Any]) -> inspect.Signature:
 
     Raises TypeError or ValueError where Python cannot tell the signature.
     """
-    uncompiled = getattr(function, "_orig_mod", function)
+    uncompiled = original_function(function)
     return inspect.signature(getattr(uncompiled, "forward", uncompiled))
 
 

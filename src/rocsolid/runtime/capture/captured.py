@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.catalog.capture_precautions import Precautions
-from rocsolid.errors import CaptureError
+from rocsolid.errors import CaptureError, UnsupportedTorchError
 from rocsolid.model.capture_report import CallPrediction, CaptureReport, Reason
 from rocsolid.runtime.capture.backends.base import Backend, capture_lock
 from rocsolid.runtime.capture.backends.record import RecordBackend
@@ -162,7 +162,7 @@ class Captured:
         if _thread.inside_capture or _stream_is_capturing():
             return function(*args, **kwargs)
         if mode := active_mode():
-            problem = f"{mode} is active, which a replay would bypass"
+            problem = f"{mode}, which a replay would bypass"
             self._refuse(None, CannotCapture(Reason.TORCH_MODE, problem, fix="call the function outside of it"))
             return self._run_eager(function, args, kwargs, Reason.TORCH_MODE)
         if self._closed:
@@ -263,6 +263,8 @@ class Captured:
                     self._add_graph(function, call, first, backend)
                 except CannotCapture as why:
                     self._refuse(call, why)
+                except UnsupportedTorchError as error:
+                    self._refuse(call, CannotCapture(Reason.ERROR, str(error)))
         return first.result
 
     def _select_backend(self, call: Call) -> Backend | None:

@@ -15,7 +15,13 @@ from rocsolid.model.code_line import CodeLine, underline
 from rocsolid.runtime.capture.backends.base import Backend
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.dispatch import DispatchMode, run_decomposed
-from rocsolid.torchapi.graphs.capture_state import COMPILE_FIX, COMPILE_PROBLEM, is_refused_compile, uncompiled
+from rocsolid.torchapi.graphs.capture_state import (
+    COMPILE_FIX,
+    COMPILE_PROBLEM,
+    is_refused_compile,
+    is_sync_error,
+    uncompiled,
+)
 from rocsolid.torchapi.user_frames import traceback_code_line, user_code_line
 
 _MAX_EXPRESSION_LENGTH = 60
@@ -113,7 +119,7 @@ class _SyncDetector(DispatchMode):  # type: ignore[misc]
         try:
             out = func(*args, **kwargs)
         except RuntimeError as error:
-            if "synchroniz" in str(error):
+            if is_sync_error(error):
                 why = "waits for the GPU, which is not possible during a capture"
                 fix = "keep the value on the GPU, e.g. torch.where(condition, a, b)"
                 self._remember(name, Reason.HOST_SYNC, why, fix)

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from rocsolid.torchapi.dynamo.compiled_function import ORIGINAL_FUNCTION
 from rocsolid.torchapi.graphs.replay_checks import backend_flags, global_forward_hooks, parametrization_cache
 from rocsolid.torchapi.pytree import constant_key
 
@@ -38,7 +39,7 @@ _MAX_ITEMS: Final = 100_000  # items of all lists, deques and sets, which are co
 _MAX_CONTENT_BYTES: Final = (
     16 * 2**20
 )  # of numpy arrays and byte arrays, which are compared byte by byte at each replay
-_WRAPPED_FUNCTION_ATTRIBUTES: Final = ("__wrapped__", "_torchdynamo_orig_callable", "__rocsolid_function__")
+_WRAPPED_FUNCTION_ATTRIBUTES: Final = ("__wrapped__", ORIGINAL_FUNCTION.attribute, "__rocsolid_function__")
 _MODULE_CONTENTS: Final = ("_parameters", "_buffers", "_modules")
 _MODULE_HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # Packages whose objects are compared by identity only. They change without an effect on results (caches, locks, logs).

@@ -7,7 +7,7 @@ forcing variable (`env_name_force`), assignment, default variable (`env_name_def
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from types import ModuleType
@@ -16,10 +16,13 @@ from typing import Any, Final
 from rocsolid.torchapi.config.source import CONFIG_FILES, alias_id
 from rocsolid.torchapi.private_api import private_name
 
-_UNSET = private_name("torch.utils._config_module", "_UNSET_SENTINEL", "2.6..")
-CONFIG_CLASS = private_name("torch.utils._config_module", "ConfigModule", "2.0..")
-_INDUCTOR_ENTRIES = private_name("torch._inductor.config", "_config", "2.0..")
-_DYNAMO_ENTRIES = private_name("torch._dynamo.config", "_config", "2.0..")
+CONFIG_MACHINERY: Final = "torch.utils._config_module"
+_UNREADABLE = "rocsolid probe --live, rs.guard, rs.apply: values are assigned, not pinned, and what set them is unknown"
+UNSET = private_name(CONFIG_MACHINERY, "_UNSET_SENTINEL", "2.6..", without=_UNREADABLE)
+_ENTRIES = private_name(CONFIG_MACHINERY, "ConfigModule._config", "2.6..", of_instances=True, without=_UNREADABLE)
+_OVERRIDE = private_name(
+    CONFIG_MACHINERY, "_ConfigEntry.user_override", "2.6..", of_instances=True, without=_UNREADABLE
+)
 
 MODULES: Final = {owner: "torch." + file.removesuffix(".py").replace("/", ".") for owner, file in CONFIG_FILES.items()}
 OVERRIDE_ENTRIES: Final = {  # the entries that hold TORCH_COMPILE_OVERRIDE_*, since 2.11
@@ -46,12 +49,23 @@ def imported_modules() -> dict[str, ModuleType]:
     return {owner: sys.modules[name] for owner, name in MODULES.items() if name in sys.modules}
 
 
-def read_entries(modules: dict[str, ModuleType]) -> dict[str, LiveEntry]:
+def entries_readable() -> bool:
+    """Return whether this torch has the entry objects that this module reads and writes."""
+    return all(name.find() is not None for name in (UNSET, _ENTRIES, _OVERRIDE))
+
+
+def entries_in(module: ModuleType) -> Mapping[str, Any]:
+    """Return the entry objects of a config module by name; empty where this torch does not have them."""
+    entries: Mapping[str, Any] = _ENTRIES.of(module, {}) if entries_readable() else {}
+    return entries
+
+
+def read_entries(modules: Mapping[str, ModuleType]) -> dict[str, LiveEntry]:
     """Read every entry of the given modules, by setting id; for an alias, the entry that it refers to."""
-    unset = _UNSET.get()
     entries = {
-        f"{owner}.{name}": entry for owner, module in modules.items() for name, entry in vars(module)["_config"].items()
+        f"{owner}.{name}": entry for owner, module in modules.items() for name, entry in entries_in(module).items()
     }
+    unset = UNSET.find()
     live_entries = {}
     for setting_id, entry in entries.items():
         alias = str(getattr(entry, "alias", None) or "")
@@ -104,11 +118,11 @@ def overrides_in_other_contexts(modules: dict[str, ModuleType]) -> Iterator[tupl
     A value is stored in the context that assigned it. Python has no list of contexts, so they are searched among all objects of
     the garbage collector.
     """
-    unset = _UNSET.get()
+    unset = UNSET.find()
     context_entries = {
         f"{owner}.{name}": entry
         for owner, module in modules.items()
-        for name, entry in vars(module)["_config"].items()
+        for name, entry in entries_in(module).items()
         if isinstance(getattr(entry, "user_override", None), ContextVar)
     }
     if not context_entries:

@@ -5,7 +5,7 @@ override it. But every entry has two more layers, which torch uses for environme
 (`env_value_force`), the other replaces the default (`env_value_default`). Pins write to these two layers. A forced value is what
 every reader of the entry gets, however another value was requested. A suggested value is overridden by any assignment, mode or option.
 
-These layers exist in torch 2.9 to 2.15; tested on 2.11 and 2.13.
+These layers exist in torch 2.9 to 2.15; where they are missing, pins are plain assignments.
 """
 
 import sys
@@ -16,23 +16,62 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
-from rocsolid.torchapi.config.live import MODULES, read_override, write_override
+from rocsolid.torchapi.config.live import (
+    CONFIG_MACHINERY,
+    MODULES,
+    UNSET,
+    entries_in,
+    entries_readable,
+    imported_modules,
+    read_override,
+    write_override,
+)
 from rocsolid.torchapi.config.source import alias_id
+from rocsolid.torchapi.config.watch import SETATTR
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private_name
 from rocsolid.torchapi.user_frames import user_location
 
-_UNSET = private_name("torch.utils._config_module", "_UNSET_SENTINEL", "2.6..")
-_FORCE = private_name("torch.utils._config_module", "_ConfigEntry.env_value_force", "2.6..")
-_SUGGEST = private_name("torch.utils._config_module", "_ConfigEntry.env_value_default", "2.6..")
-_EXTRA = private_name("torch._inductor.compile_fx", "create_compiler_config_extra", "2.9..")
-_TREES = private_name("torch._inductor.cudagraph_trees", "cudagraphify_impl", "2.4..")
-_WRAPPER = private_name("torch", "_TorchCompileInductorWrapper.apply_options", "2.4..")
+_NOT_PINNED = "rs.guard: settings are assigned, not pinned: another thread, mode= or options= can override them"
+_FORCE = private_name(CONFIG_MACHINERY, "_ConfigEntry.env_value_force", "2.6..", without=_NOT_PINNED)
+_SUGGEST = private_name(CONFIG_MACHINERY, "_ConfigEntry.env_value_default", "2.6..", without=_NOT_PINNED)
+_PATCH = private_name(
+    CONFIG_MACHINERY, "ConfigModule.patch", "2.0..", without="rs.guard: a refused config.patch is not reported"
+)
+_EXTRA = private_name(
+    "torch._inductor.compile_fx",
+    "create_compiler_config_extra",
+    "2.10..",
+    without="rs.guard: an annotation can enable CUDA graphs although they are forbidden",
+)
+_TREES = private_name(
+    "torch._inductor.cudagraph_trees",
+    "cudagraphify_impl",
+    "2.4..",
+    without='rs.guard: backend="cudagraphs" is not refused',
+)
+_OPTIONS = private_name(
+    "torch",
+    "_TorchCompileInductorWrapper.apply_options",
+    "2.4..",
+    without="rs.guard: mode= and options= that are overridden are not reported",
+)
+_MODE = private_name(
+    "torch",
+    "_TorchCompileInductorWrapper.apply_mode",
+    "2.4..",
+    without="rs.guard: a refused mode= is reported as options=",
+)
 
 _CUDA_GRAPHS: Final = "inductor.triton.cudagraphs"
 _OWNERS: Final = {module: owner for owner, module in MODULES.items()}
-_CACHE_VARIABLES: Final = ("_hash_dirty_var", "_hash_cache_var", "_get_dict_dirty_keys_var", "_get_dict_cache_var")
+_STALE = "rs.guard: code that was cached before a setting was pinned may be used"
+_DIRTY = private_name(CONFIG_MACHINERY, "ConfigModule._is_dirty", "2.0..2.11", of_instances=True, without=_STALE)
+CACHE_VARIABLES: Final = tuple(
+    private_name(CONFIG_MACHINERY, f"ConfigModule.{name}", "2.12..", of_instances=True, without=_STALE)
+    for name in ("_hash_dirty_var", "_hash_cache_var", "_get_dict_dirty_keys_var", "_get_dict_cache_var")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +102,7 @@ class _PinRegistry:
         self.original_values: dict[tuple[str, str], object] = {}  # torch's own value by (id, layer)
         self.patches: list[AttributePatch] = []
         self.cancel_import_hooks: list[Cancel] = []
+        self.assigning = False
 
     def add(self, pins: Pins) -> None:
         with self.lock:
@@ -98,10 +138,10 @@ class _PinRegistry:
 
     def _install(self) -> None:
         callbacks = {
-            "torch": self._patch_wrapper,
-            "torch.utils._config_module": self._patch_config_class,
-            "torch._inductor.compile_fx": self._patch_compile_fx,
-            "torch._inductor.cudagraph_trees": self._patch_cudagraph_trees,
+            _OPTIONS.module: self._patch_wrapper,
+            CONFIG_MACHINERY: self._patch_config_class,
+            _EXTRA.module: self._patch_compile_fx,
+            _TREES.module: self._patch_cudagraph_trees,
             **dict.fromkeys(MODULES.values(), self._module_imported),
         }
         self.cancel_import_hooks = [when_imported(name, callback) for name, callback in callbacks.items()]
@@ -121,7 +161,10 @@ class _PinRegistry:
         """Write the current pins to both layers of their entries, and restore entries that are no longer pinned."""
         loaded = _loaded_config_modules()
         changed_owners: set[str] = set()
-        for layer, field_name in (("env_value_force", "forced"), ("env_value_default", "suggested")):
+        if not _can_pin():
+            self._assign(loaded)
+            return
+        for layer, field_name in ((_FORCE.attribute, "forced"), (_SUGGEST.attribute, "suggested")):
             pinned_values: dict[str, object] = {}
             for pins in self.pins:
                 pinned_values.update(getattr(pins, field_name))
@@ -144,13 +187,33 @@ class _PinRegistry:
         for owner in changed_owners:
             _clear_caches(loaded[owner])
 
-    def _patch_config_class(self, module: ModuleType) -> None:
+    def _assign(self, loaded: Mapping[str, Any]) -> None:
+        """Assign the current pins in this context, and restore entries that are no longer pinned."""
+        values = {setting: value for pins in self.pins for setting, value in {**pins.suggested, **pins.forced}.items()}
+        self.assigning = True
+        try:
+            for setting in {*values, *(setting for setting, _ in self.original_values)}:
+                owner, _, name = setting.partition(".")
+                if owner not in loaded or not hasattr(loaded[owner], name):
+                    continue
+                if setting in values:
+                    self.original_values.setdefault((setting, "assigned"), getattr(loaded[owner], name))
+                    setattr(loaded[owner], name, values[setting])
+                else:
+                    setattr(loaded[owner], name, self.original_values.pop((setting, "assigned")))
+        finally:
+            self.assigning = False
+
+    def _add_patches(self, *patches: AttributePatch | None) -> None:
+        self.patches += [patch for patch in patches if patch is not None]
+
+    def _patch_config_class(self, _module: ModuleType) -> None:
         """Refuse writes to pinned entries. Otherwise `config.patch` would read our value and, at its end, assign it."""
 
         def wrap_setattr(original: Any) -> Any:
             def refusing_setattr(config: Any, name: str, value: object) -> None:
                 owner = _OWNERS.get(getattr(config, "__name__", ""))
-                if not (owner and self.refuse(f"{owner}.{name}", value, "assignment")):
+                if self.assigning or not (owner and self.refuse(f"{owner}.{name}", value, "assignment")):
                     original(config, name, value)
 
             return refusing_setattr
@@ -168,13 +231,9 @@ class _PinRegistry:
 
             return refusing_patch
 
-        config_class = vars(module)["ConfigModule"]
-        self.patches += [
-            AttributePatch(config_class, "__setattr__", wrap_setattr),
-            AttributePatch(config_class, "patch", wrap_patch),
-        ]
+        self._add_patches(SETATTR.patch(wrap_setattr), _PATCH.patch(wrap_patch))
 
-    def _patch_wrapper(self, module: ModuleType) -> None:
+    def _patch_wrapper(self, _module: ModuleType) -> None:
         """Check modes and options where `torch.compile` is called, so that the report shows the user's line."""
 
         def wrap_apply_options(original: Any) -> Any:
@@ -189,11 +248,9 @@ class _PinRegistry:
 
             return refusing_apply_options
 
-        self.patches.append(
-            AttributePatch(vars(module)["_TorchCompileInductorWrapper"], "apply_options", wrap_apply_options)
-        )
+        self._add_patches(_OPTIONS.patch(wrap_apply_options))
 
-    def _patch_compile_fx(self, module: ModuleType) -> None:
+    def _patch_compile_fx(self, _module: ModuleType) -> None:
         """Refuse CUDA graphs that an annotation of a compiled region enables; this does not depend on the config."""
 
         def wrap_config_extra(original: Any) -> Any:
@@ -206,9 +263,9 @@ class _PinRegistry:
 
             return refusing_config_extra
 
-        self.patches.append(AttributePatch(module, "create_compiler_config_extra", wrap_config_extra))
+        self._add_patches(_EXTRA.patch(wrap_config_extra))
 
-    def _patch_cudagraph_trees(self, module: ModuleType) -> None:
+    def _patch_cudagraph_trees(self, _module: ModuleType) -> None:
         """Refuse captures of `backend="cudagraphs"`, which reads no config; the same operators then run without a graph."""
 
         def wrap_cudagraphify(original: Any) -> Any:
@@ -220,7 +277,7 @@ class _PinRegistry:
 
             return refusing_cudagraphify
 
-        self.patches.append(AttributePatch(module, "cudagraphify_impl", wrap_cudagraphify))
+        self._add_patches(_TREES.patch(wrap_cudagraphify))
 
 
 _registry: Final = _PinRegistry()
@@ -235,7 +292,7 @@ def pin(pins: Pins) -> Callable[[], None]:
         _registry.remove(pins)
         while leftovers:
             entry, default = leftovers.pop()
-            if read_override(entry) is _UNSET.get():
+            if read_override(entry) is UNSET.get():
                 write_override(entry, default)
 
     return unpin
@@ -247,25 +304,30 @@ def _clear_leftover_defaults(suggested: Mapping[str, object]) -> Iterator[tuple[
     Every compile with options patches entries, and at its end assigns the default to them, which would override a suggested value. We
     cannot distinguish this from a user's assignment of exactly the default.
     """
-    loaded = _loaded_config_modules()
+    loaded = _loaded_config_modules() if _can_pin() else {}
     for setting in suggested:
         owner_and_entry = _entry(setting, loaded)
         if owner_and_entry is not None:
             _, entry = owner_and_entry
             override = read_override(entry)
-            if override is not _UNSET.get() and override == entry.default:
-                write_override(entry, _UNSET.get())
+            if override is not UNSET.get() and override == entry.default:
+                write_override(entry, UNSET.get())
                 yield entry, override
 
 
+def _can_pin() -> bool:
+    return entries_readable() and all(name.find() is not None for name in (_FORCE, _SUGGEST))
+
+
 def _loaded_config_modules() -> dict[str, ModuleType]:
-    return {owner: sys.modules[name] for owner, name in MODULES.items() if hasattr(sys.modules.get(name), "_config")}
+    """Return the config modules whose import has ended: only then torch has made them ConfigModule objects."""
+    return {owner: module for owner, module in imported_modules().items() if type(module) is not ModuleType}
 
 
 def _entry(setting: str, loaded: Mapping[str, ModuleType]) -> tuple[str, Any] | None:
     """Return the owner and the entry of a setting, or of the setting that it is an alias of; None if the module is not imported."""
     owner, _, name = setting.partition(".")
-    entry = vars(loaded[owner])["_config"].get(name) if owner in loaded else None
+    entry = entries_in(loaded[owner]).get(name) if owner in loaded else None
     if entry is None:
         return None
     alias = str(getattr(entry, "alias", None) or "")
@@ -274,7 +336,7 @@ def _entry(setting: str, loaded: Mapping[str, ModuleType]) -> tuple[str, Any] | 
 
 def _restore_overrides_on_exit(config_patch: Any, config: Any, names: list[str]) -> Any:
     """Restore assignments when a `config.patch` ends: it assigns the value that it read before, which may be our suggested value."""
-    entries = [vars(config)["_config"][name] for name in names]
+    entries = [entries_in(config)[name] for name in names]
     saved: ContextVar[tuple[list[object], ...]] = ContextVar("saved", default=())
 
     class RestoringPatch(type(config_patch)):  # type: ignore[misc]
@@ -296,14 +358,15 @@ def _restore_overrides_on_exit(config_patch: Any, config: Any, names: list[str])
 
 def _clear_caches(module: ModuleType) -> None:
     """Clear the per-context caches of a config module by replacing each ContextVar: a new one is empty in every context."""
-    if hasattr(module, "_is_dirty"):
-        vars(module)["_is_dirty"] = True
-    for name in _CACHE_VARIABLES:
-        if isinstance(variable := vars(module).get(name), ContextVar):
-            vars(module)[name] = ContextVar(variable.name, default=Context().run(variable.get))  # noqa: B039 - torch's own default
+    if _DIRTY.of(module) is not None:
+        vars(module)[_DIRTY.attribute] = True
+    for name in CACHE_VARIABLES:
+        if isinstance(variable := name.of(module), ContextVar):
+            vars(module)[name.attribute] = ContextVar(variable.name, default=Context().run(variable.get))  # noqa: B039 - torch's own default
 
 
 def _mode_of_caller() -> str:
     """Return the `mode=` of the current `torch.compile` call, from the frame of torch's `apply_mode`; empty for a call with `options=`."""
-    caller = sys._getframe(2)
-    return str(caller.f_locals.get("mode", "")) if caller.f_code.co_name == "apply_mode" else ""
+    caller, apply_mode = sys._getframe(2), _MODE.find()
+    is_mode = caller.f_code is getattr(apply_mode, "__code__", None)
+    return str(caller.f_locals.get("mode", "")) if is_mode else ""

@@ -2,11 +2,19 @@
 
 import importlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
-from rocsolid.torchapi.config.live import MODULES, imported_modules, read_entries, read_override, write_override
+from rocsolid.torchapi.config.live import (
+    MODULES,
+    entries_in,
+    entries_readable,
+    imported_modules,
+    read_entries,
+    read_override,
+    write_override,
+)
 
 
 @contextmanager
@@ -33,12 +41,21 @@ def settings_scope_if_imported(values: Mapping[str, object]) -> Iterator[None]:
 
 @contextmanager
 def _set_values(values: Mapping[str, object], modules: Mapping[str, ModuleType]) -> Iterator[None]:
-    live = read_entries(dict(modules))
+    if not entries_readable():
+        with ExitStack() as stack:
+            for setting, value in values.items():
+                owner, _, name = setting.partition(".")
+                module: Any = modules.get(owner)
+                if module is not None and name in module.get_config_copy():
+                    stack.enter_context(module.patch({name: value}))
+            yield
+        return
+    live = read_entries(modules)
     changed: list[tuple[Any, object]] = []
     for setting, value in values.items():
         owner, _, name = setting.partition(".")
         if setting in live and live[setting].value != value:
-            entry = vars(modules[owner])["_config"][name]
+            entry = entries_in(modules[owner])[name]
             if entry.alias is None:
                 changed.append((entry, read_override(entry)))
                 setattr(modules[owner], name, value)

@@ -5,10 +5,17 @@ from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from rocsolid.torchapi.config.live import MODULES
+from rocsolid.torchapi.config.live import CONFIG_MACHINERY, MODULES, entries_in
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
+from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.private_api import private_name
 
-_CONFIG_MACHINERY: Final = "torch.utils._config_module"
+SETATTR = private_name(
+    CONFIG_MACHINERY,
+    "ConfigModule.__setattr__",
+    "2.0..",
+    without="rocsolid probe --live, rs.guard: assignments to torch's config are not seen",
+)
 _OWNERS: Final = {module: owner for owner, module in MODULES.items()}
 
 
@@ -32,32 +39,30 @@ class ConfigWatch:
         self.writes: list[Write] = []
         self.phase = ""
         self._cancel_import_hook: Cancel = lambda: None
-        self._undo: tuple[Any, Any] | None = None
+        self._patch: AttributePatch | None = None
 
     def __enter__(self) -> "ConfigWatch":
-        self._cancel_import_hook = when_imported(_CONFIG_MACHINERY, self._attach)
+        self._cancel_import_hook = when_imported(SETATTR.module, self._attach)
         return self
 
     def __exit__(self, *failure: object) -> None:
         self._cancel_import_hook()
-        if self._undo:
-            config_class, original = self._undo
-            config_class.__setattr__ = original
-            self._undo = None
+        if self._patch is not None:
+            self._patch.undo()
+            self._patch = None
 
-    def _attach(self, module: ModuleType) -> None:
-        config_class: Any = vars(module)["ConfigModule"]
-        original = config_class.__setattr__
+    def _attach(self, _module: ModuleType) -> None:
+        def wrap(original: Any) -> Any:
+            def recording_setattr(config: Any, name: str, value: object) -> None:
+                original(config, name, value)
+                owner = _OWNERS.get(config.__name__)
+                if owner and name in entries_in(config):
+                    location = _location(sys._getframe(1))
+                    self.writes.append(Write(id=f"{owner}.{name}", value=value, location=location, phase=self.phase))
 
-        def recording_setattr(config: Any, name: str, value: object) -> None:
-            original(config, name, value)
-            owner = _OWNERS.get(config.__name__)
-            if owner and name in config._config:
-                location = _location(sys._getframe(1))
-                self.writes.append(Write(id=f"{owner}.{name}", value=value, location=location, phase=self.phase))
+            return recording_setattr
 
-        config_class.__setattr__ = recording_setattr
-        self._undo = (config_class, original)
+        self._patch = SETATTR.patch(wrap)
 
 
 def _location(frame: FrameType | None) -> str:

@@ -29,23 +29,53 @@ from rocsolid.model.compile_event import (
     MetricsReported,
     PhaseTimed,
 )
-from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
+from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener, frames_up
 from rocsolid.torchapi.dynamo.failed_guards import found_value, guard_text
 from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, operators
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private_name
+from rocsolid.torchapi.private_api import PrivateName, private_name
 from rocsolid.torchapi.user_frames import user_location
 
-_CONTEXT = private_name("torch._guards", "CompileContext.try_get", "2.4..")
-_START = private_name("torch._dynamo.utils", "ChromiumEventLogger.log_event_start", "2.6..")
-_END = private_name("torch._dynamo.utils", "ChromiumEventLogger.log_event_end", "2.6..")
-_INSTANT = private_name("torch._dynamo.utils", "ChromiumEventLogger.log_instant_event", "2.6..")
-_SUMMARY = private_name("torch._dynamo.utils", "CompilationMetrics.create", "2.7..")
-_CALL_BACKEND = private_name("torch._dynamo.output_graph", "OutputGraph.call_user_compiler", "2.4..")
-_LOWERING = private_name("torch._inductor.graph", "GraphLowering.__init__", "2.4..")
-_POST_COMPILE = private_name("torch._inductor.output_code", "CompiledFxGraph.post_compile", "2.6..")
-_LOG_GRAPH_BREAK = private_name("torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.5..")
+_UTILS = "torch._dynamo.utils"
+_NO_TIMES = "rocsolid compiles: the times of the phases are missing"
+_CONTEXT = private_name(
+    "torch._guards", "CompileContext.try_get", "2.4..", without="rocsolid compiles: compiles have no ids such as 0/0"
+)
+_START = private_name(_UTILS, "ChromiumEventLogger.log_event_start", "2.6..", without=_NO_TIMES)
+_END = private_name(_UTILS, "ChromiumEventLogger.log_event_end", "2.6..", without=_NO_TIMES)
+_INSTANT = private_name(
+    _UTILS, "ChromiumEventLogger.log_instant_event", "2.6..", without="rocsolid compiles: cache hits are missing"
+)
+_SUMMARY = private_name(
+    _UTILS, "CompilationMetrics.create", "2.7..", without="rocsolid compiles: the causes of recompiles are missing"
+)
+_CALL_BACKEND = private_name(
+    "torch._dynamo.output_graph",
+    "OutputGraph.call_user_compiler",
+    "2.4..",
+    without="rocsolid compiles: the operators and lines of graphs are missing",
+)
+_LOWERING = private_name(
+    "torch._inductor.graph",
+    "GraphLowering.__init__",
+    "2.4..",
+    without="rocsolid compiles: the operators of lowered graphs are missing",
+)
+_POST_COMPILE = private_name(
+    "torch._inductor.output_code",
+    "CompiledFxGraph.post_compile",
+    "2.6..",
+    without="rocsolid compiles: kernels and skipped CUDA graphs are missing",
+)
+_NO_BREAKS = "rocsolid breaks: graph breaks inside a function are missing"
+_LOG_GRAPH_BREAK = private_name(
+    "torch._dynamo.symbolic_convert", "InstructionTranslatorBase.log_graph_break", "2.10..", without=_NO_BREAKS
+)
+_LOG_GRAPH_BREAK_2_9 = private_name(
+    "torch._dynamo.symbolic_convert", "log_graph_break", "2.9", without=_NO_BREAKS
+)  # a method of the translator since 2.10
+_EXTRACT_STACK = private_name("torch._guards", "TracingContext.extract_stack", "2.4..", without=_NO_BREAKS)
 
 _log = logging.getLogger("rocsolid")
 _ID_LENGTH: Final = 100  # the first characters of generated code contain its id: # AOT ID: ['0_backward']
@@ -137,20 +167,18 @@ class _EventHub:
 
     def _start(self) -> None:
         """Install the hooks; in a module that is not imported yet, as soon as it is imported."""
-        callbacks = {
-            "torch._dynamo.utils": self._attach_timer,
-            "torch._dynamo.output_graph": self._attach(
-                "OutputGraph", "call_user_compiler", self._before(self._graph_traced)
-            ),
-            "torch._dynamo.symbolic_convert": self._attach(
-                "InstructionTranslatorBase", "log_graph_break", self._before(self._graph_broke)
-            ),
-            "torch._inductor.graph": self._attach("GraphLowering", "__init__", self._after(self._graph_lowered)),
-            "torch._inductor.output_code": self._attach(
-                "CompiledFxGraph", "post_compile", self._after(self._code_ready)
-            ),
-        }
-        self._undo_hooks = [when_imported(name, attach) for name, attach in callbacks.items()]
+        hooks = (
+            (_START, self._before(self._phase_started)),
+            (_END, self._before(self._phase_ended)),
+            (_INSTANT, self._before(self._cache_event)),
+            (_SUMMARY, self._before(self._summary)),
+            (_CALL_BACKEND, self._before(self._graph_traced)),
+            (_LOG_GRAPH_BREAK, self._before(self._graph_broke)),
+            (_LOG_GRAPH_BREAK_2_9, self._before(self._graph_broke_in_2_9)),
+            (_LOWERING, self._after(self._graph_lowered)),
+            (_POST_COMPILE, self._after(self._code_ready)),
+        )
+        self._undo_hooks = [when_imported(name.module, self._attach(name, make)) for name, make in hooks]
         self._undo_hooks.append(add_compile_listener(self))
 
     def _stop(self) -> None:
@@ -230,7 +258,8 @@ class _EventHub:
 
         Events outside a compile come from the first run of compiled code.
         """
-        context = _CONTEXT.get()()
+        try_get = _CONTEXT.find()
+        context = try_get() if try_get is not None else None
         units = self._thread_state.units
         if context is None:
             return units[-1] if units else self._unit_by_id.get(str(compile_id), 0)
@@ -280,15 +309,6 @@ class _EventHub:
         return make
 
     # Phases, caches and the summary.
-
-    def _attach_timer(self, module: ModuleType) -> None:
-        logger = vars(module)["ChromiumEventLogger"]
-        self._patches += [
-            AttributePatch(logger, "log_event_start", self._before(self._phase_started)),
-            AttributePatch(logger, "log_event_end", self._before(self._phase_ended)),
-            AttributePatch(logger, "log_instant_event", self._before(self._cache_event)),
-            AttributePatch(vars(module)["CompilationMetrics"], "create", self._before(self._summary)),
-        ]
 
     def _phase_started(self, _logger: Any, event_name: str, time_ns: int, metadata: Any, *_: Any, **__: Any) -> None:
         backward = event_name in BACKWARD_PHASES or self._in_backward or bool(metadata.get("is_backward"))
@@ -340,12 +360,10 @@ class _EventHub:
 
     # Graphs, programs and breaks.
 
-    def _attach(self, owner: str, name: str, make: Callable[[Any], Any]) -> Callable[[ModuleType], None]:
-        def attach(module: ModuleType) -> None:
-            if hasattr(vars(module).get(owner), name):
-                self._patches.append(AttributePatch(vars(module)[owner], name, make))
-            else:
-                _log.warning("this torch has no %s.%s; its compile events are not recorded", owner, name)
+    def _attach(self, name: PrivateName, make: Callable[[Any], Any]) -> Callable[[ModuleType], None]:
+        def attach(_module: ModuleType) -> None:
+            if (patch := name.patch(make)) is not None:
+                self._patches.append(patch)
 
         return attach
 
@@ -389,6 +407,19 @@ class _EventHub:
         if error is not None and not getattr(error, "logged", False):
             reason = next((a for a in args[1:] if isinstance(a, str)), str(kwargs.get("reason", error)))
             self._publish(break_event(self._unit(), error, reason, translator))
+
+    def _graph_broke_in_2_9(self, _code_options: Any, reason: str = "", *_: Any, **__: Any) -> None:
+        frames = frames_up(sys._getframe(1))
+        caller = next(frame for frame in frames if frame.f_globals.get("__name__") == _LOG_GRAPH_BREAK_2_9.module)
+        error = sys.exc_info()[1]
+        if error is None:  # a branch on a tensor's value
+            error = _BranchOnTensor(reason)
+            error.real_stack = _EXTRACT_STACK.get()()
+        self._publish(break_event(self._unit(), error, reason, caller.f_locals["self"]))
+
+
+class _BranchOnTensor(Exception):  # noqa: N818 - torch raises none here
+    real_stack: Any
 
 
 _event_hub: Final = _EventHub()

@@ -24,13 +24,30 @@ from rocsolid.torchapi.import_hooks import Cancel, when_imported
 from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private_name
 
-_ASSERT = private_name("torch._dynamo.convert_frame", "ConvertFrameAssert.__call__", "2.4..")
-_CONVERT = private_name("torch._dynamo.convert_frame", "ConvertFrame.__call__", "2.4..")
-_RETURN = private_name("torch._dynamo.types", "ConvertFrameReturn", "2.6..")
-_STRATEGY = private_name("torch._dynamo.types", "FrameExecStrategy", "2.6..")
-_ACTION = private_name("torch._dynamo.types", "FrameAction", "2.6..")
-_RESET_CODE = private_name("torch._C._dynamo.eval_frame", "reset_code", "2.0..")
-_GUARD_HOOK = private_name("torch._C._dynamo.eval_frame", "set_guard_complete_hook", "2.8..")
+_NO_HOOKS = "rs.compile, rs.guard, rocsolid compiles: compiles have no deadline, are not counted and not recorded"
+_RAISES = "rs.compile: a compile that is cancelled at its deadline raises an error instead of falling back to eager"
+_ASSERT = private_name("torch._dynamo.convert_frame", "ConvertFrameAssert.__call__", "2.4..", without=_NO_HOOKS)
+_CONVERT = private_name("torch._dynamo.convert_frame", "ConvertFrame.__call__", "2.4..", without=_RAISES)
+_RETURN = private_name("torch._dynamo.types", "ConvertFrameReturn", "2.6..", without=_RAISES)
+_STRATEGY = private_name("torch._dynamo.types", "FrameExecStrategy", "2.6..", without=_RAISES)
+_ACTION = private_name("torch._dynamo.types", "FrameAction", "2.6..", without=_RAISES)
+_FULL_GRAPH = private_name(
+    "torch._dynamo.convert_frame", "ConvertFrameAssert._one_graph", "2.4..", of_instances=True, without=_RAISES
+)
+_MODULE_WRAPPER = private_name(
+    "torch._dynamo.external_utils",
+    "wrap_inline",
+    "2.4..",
+    without="rocsolid compiles: a module is listed as `inner` of torch",
+)
+_UNSEEN = "rs.optimize: a form that torch ran in eager is not recognised"
+_RESET_CODE = private_name(
+    "torch._C._dynamo.eval_frame",
+    "reset_code",
+    "2.0..",
+    without="rs.optimize: a function whose compile was cancelled is not compiled again",
+)
+_GUARD_HOOK = private_name("torch._C._dynamo.eval_frame", "set_guard_complete_hook", "2.8..", without=_UNSEEN)
 
 FALLBACK_ERRORS: Final = frozenset({"Unsupported", "UserError"})  # Dynamo falls back to eager for these
 
@@ -104,7 +121,7 @@ class _Listeners:
         with self.lock:
             self.listeners.append(listener)
             if len(self.listeners) == 1:
-                self.cancel_import_hook = when_imported("torch._dynamo.convert_frame", self._attach)
+                self.cancel_import_hook = when_imported(_ASSERT.module, self._attach)
 
     def remove(self, listener: CompileListener) -> None:
         with self.lock:
@@ -115,11 +132,9 @@ class _Listeners:
                     patch.undo()
                 self.patches = []
 
-    def _attach(self, module: ModuleType) -> None:
-        self.patches = [
-            AttributePatch(vars(module)["ConvertFrameAssert"], "__call__", self._wrap_with_listeners),
-            AttributePatch(vars(module)["ConvertFrame"], "__call__", _wrap_with_fallback),
-        ]
+    def _attach(self, _module: ModuleType) -> None:
+        patches = (_ASSERT.patch(self._wrap_with_listeners), _CONVERT.patch(_wrap_with_fallback))
+        self.patches = [patch for patch in patches if patch is not None]
 
     def _wrap_with_listeners(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def convert_frame(converter: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
@@ -127,7 +142,7 @@ class _Listeners:
                 code=frame.f_code,
                 thread_id=threading.get_ident(),
                 started=time.monotonic(),
-                full_graph=bool(getattr(converter, "_one_graph", False)),
+                full_graph=bool(_FULL_GRAPH.of(converter, not _can_fall_back())),
                 frame=frame,
                 stack=sys._getframe(1),
                 wrapped_code=_wrapped_code(frame),
@@ -169,11 +184,18 @@ def _is_graph_name(name: str) -> bool:
     return name.startswith("__compiled_fn")
 
 
+def _can_fall_back() -> bool:
+    """Return whether this torch has everything that turns a cancelled compile into a call in eager."""
+    return all(name.find() is not None for name in (_CONVERT, _RETURN, _STRATEGY, _ACTION))
+
+
 def _wrap_with_fallback(original: Callable[..., Any]) -> Callable[..., Any]:
     def convert_or_skip(converter: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return original(converter, frame, *args, **kwargs)
         except CompileCancelled as cancelled:
+            if not _can_fall_back():
+                raise
             # Run this frame and the functions that it calls in eager.
             skip = _ACTION.get().SKIP
             if cancelled.mark_code:
@@ -239,7 +261,8 @@ class CompiledRuns:
 
 def _wrapped_code(frame: Any) -> CodeType | None:
     """Return the code of the user's function, if the frame is torch's wrapper `inner` around it; Dynamo compiles that wrapper for a module."""
-    if frame.f_code.co_name != "inner" or not frame.f_code.co_filename.endswith("_dynamo/external_utils.py"):
+    wrapper = _MODULE_WRAPPER.find()
+    if wrapper is None or frame.f_code not in wrapper.__code__.co_consts:
         return None
     for cell in getattr(frame, "closure", None) or ():
         function = getattr(cell, "cell_contents", None)

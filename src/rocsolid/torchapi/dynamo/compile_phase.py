@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Final
 
 from rocsolid.torchapi.dynamo.compile_hooks import frames_up
+from rocsolid.torchapi.private_api import private_name
 
 # The phase by file (inside torch) and function.
 _PHASES: Final[Mapping[tuple[str, str], str]] = {
@@ -44,6 +45,14 @@ _PHASES: Final[Mapping[tuple[str, str], str]] = {
     ("_dynamo/symbolic_convert.py", "run"): "tracing the function (Dynamo)",
     ("_dynamo/output_graph.py", "call_user_compiler"): "calling the backend",
 }
+for _file, _function in _PHASES:
+    private_name(
+        "torch." + _file.removesuffix(".py").replace("/", "."),
+        f"def {_function}(",
+        "2.9..",
+        text=True,
+        without=f"rs.compile: that a compile is {_PHASES[_file, _function].partition(' ')[0]} is not reported",
+    )
 
 
 def phase_of(thread_id: int) -> str:

@@ -6,21 +6,38 @@ from typing import Any
 
 from rocsolid.torchapi.private_api import private_name
 
-_ORIGINAL = private_name("torch._dynamo.eval_frame", "OptimizedModule", "2.4..")
-_RESET = private_name("torch._dynamo", "reset", "2.0..")
+_NOT_RECOGNISED = "rs.capture, rocsolid compiles: a compiled {} is treated like an uncompiled one"
+_MODULE = private_name(
+    "torch._dynamo.eval_frame",
+    "OptimizedModule._orig_mod",
+    "2.4..",
+    of_instances=True,
+    without=_NOT_RECOGNISED.format("module"),
+)
+ORIGINAL_FUNCTION = private_name(
+    "torch._dynamo.eval_frame",
+    "OptimizeContext._torchdynamo_orig_callable",
+    "2.4..",
+    of_instances=True,
+    without=_NOT_RECOGNISED.format("function"),
+)
+_RESET = private_name(
+    "torch._dynamo",
+    "reset",
+    "2.0..",
+    without="rocsolid breaks: breaks of functions that are compiled already are not listed",
+)
 
 
 def is_compiled(function: Any) -> bool:
     """Return whether a function or module was returned by `torch.compile`."""
-    return hasattr(function, "_torchdynamo_orig_callable") or "_orig_mod" in getattr(function, "_modules", {})
+    return original_function(function) is not function
 
 
 def original_function(function: Any) -> Any:
     """Return the function or module that was passed to `torch.compile`; an uncompiled one is returned unchanged."""
-    modules = getattr(function, "_modules", {})
-    if "_orig_mod" in modules:
-        return modules["_orig_mod"]
-    return getattr(function, "_torchdynamo_orig_callable", function)
+    modules = getattr(function, "_modules", {}) if _MODULE.exists() else {}
+    return modules[_MODULE.attribute] if _MODULE.attribute in modules else ORIGINAL_FUNCTION.of(function, function)
 
 
 @contextmanager
@@ -28,7 +45,7 @@ def freshly_compiled(function: Callable[..., Any], backend: str) -> Iterator[Cal
     """Yield `torch.compile(function)` with all of Dynamo's compiled code reset before and after."""
     import torch
 
-    reset = _RESET.get()
+    reset = _RESET.find() or (lambda: None)
     reset()
     try:
         yield torch.compile(function, backend=backend)

@@ -13,7 +13,12 @@ from typing import Any, Final
 
 from rocsolid.torchapi.private_api import private_name
 
-_ENTRIES = private_name("torch._dynamo.eval_frame", "_debug_get_cache_entry_list", "2.1..")
+_ENTRIES = private_name(
+    "torch._dynamo.eval_frame",
+    "_debug_get_cache_entry_list",
+    "2.1..",
+    without="rs.compile: the message about a forbidden recompile names no guard",
+)
 _LOCAL: Final = re.compile(r"L\['(\w+)'\]")
 _MAX_VALUE_CHARACTERS: Final = 60
 _SCOPES: Final = ("L", "G")  # Dynamo's names for locals and globals
@@ -33,7 +38,7 @@ def failed_guards(code: CodeType, f_locals: Mapping[str, Any]) -> list[FailedGua
 
     `f_locals` are the local variables of the frame that Dynamo is about to compile. The list is empty if this torch has no function for this.
     """
-    return list(dict.fromkeys(_failures(code, f_locals))) if _ENTRIES.exists() else []
+    return list(dict.fromkeys(_failures(code, f_locals))) if _ENTRIES.find() is not None else []
 
 
 def _failures(code: CodeType, f_locals: Mapping[str, Any]) -> Iterator[FailedGuard]:

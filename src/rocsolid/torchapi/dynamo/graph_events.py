@@ -7,6 +7,15 @@ from typing import Any, Final
 
 from rocsolid.model.compile_event import BreakReported
 from rocsolid.torchapi.dynamo.compile_hooks import FALLBACK_ERRORS, Compile
+from rocsolid.torchapi.private_api import private_name
+
+_INSTRUCTION = private_name(
+    "torch._dynamo.symbolic_convert",
+    "InstructionTranslatorBase.current_instruction",
+    "2.4..",
+    of_instances=True,
+    without="rocsolid breaks: no caret under the expression, up to torch 2.12",
+)
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -24,23 +33,33 @@ def break_event(
         kind=str(getattr(error, "gb_type", "") or _break_name(reason) or type(error).__name__),
         message=reason,
         frames=frames or (f"{code.co_filename}:{getattr(source, 'lineno', 0) or code.co_firstlineno}",),
-        columns=tuple(_columns(frame) for frame in stack),
+        columns=tuple(_columns(frame) or _instruction_columns(frame, source) or (0, 0) for frame in stack),
         function=stack[-1].name if stack else code.co_name,
         frame_skipped=frame_skipped or bool(getattr(error, "skip_frame", False)),
         fatal=frame_skipped and not class_names & FALLBACK_ERRORS,
     )
 
 
-def _columns(frame: Any) -> tuple[int, int]:
-    """Return the columns of the frame in its line, in bytes; torch 2.13 records them on Python 3.11 and later."""
-    start, end = getattr(frame, "colno", None), getattr(frame, "end_colno", None)
-    return (start, end) if start is not None and end is not None and start < end else (0, 0)
+def _columns(position: Any) -> tuple[int, int] | None:
+    """Return the columns of a frame or instruction in its line, in bytes; torch 2.13 records those of frames, on Python 3.11 and later."""
+    start = getattr(position, "colno", getattr(position, "col_offset", None))
+    end = getattr(position, "end_colno", getattr(position, "end_col_offset", None))
+    return (start, end) if start is not None and end is not None and start < end else None
+
+
+def _instruction_columns(frame: Any, source: Any) -> tuple[int, int] | None:
+    """Return the columns of the instruction that Dynamo's tracer is at, if it is in this frame's line and does not span several."""
+    position = getattr(_INSTRUCTION.of(source), "positions", None)
+    lines = getattr(position, "lineno", None), getattr(position, "end_lineno", None)
+    same_file = not isinstance(source, Compile) and source.f_code.co_filename == frame.filename
+    return _columns(position) if same_file and lines == (frame.lineno, frame.lineno) else None
 
 
 def _break_name(reason: str) -> str:
-    """Return the name of a graph break from its message: the last line before the explanation."""
-    above = reason.partition("\n  Explanation:")[0].strip().splitlines()
-    return above[-1].strip() if above else ""
+    """Return the name of a graph break from its message: the last line before the explanation, or the first of a message without one."""
+    above, explained, _ = reason.partition("\n  Explanation:")
+    lines = above.strip().splitlines()
+    return lines[-1 if explained else 0].strip() if lines else ""
 
 
 def operators(nodes: list[Any]) -> Mapping[str, int]:

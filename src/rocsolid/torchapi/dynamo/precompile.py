@@ -22,24 +22,39 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from rocsolid.errors import UnsupportedTorchError
 from rocsolid.torchapi.config.scope import settings_scope
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
-from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private_name
 
-_CACHE = private_name("torch._dynamo.package", "DynamoCache", "2.11..")
-_PATH_PREFIX = private_name("torch._dynamo.package", "DiskDynamoCache.path_prefix", "2.11..")
-_ENTRIES = private_name("torch._dynamo.precompile_context", "PrecompileContext.create_cache_entries", "2.11..")
-_UNIQUE_ID = private_name("torch._dynamo.bytecode_transformation", "unique_id", "2.11..")
-_CONVERTER = private_name("torch._dynamo.convert_frame", "ConvertFrameAssert", "2.4..")
-_DEFAULTS_SOURCE = private_name("torch._dynamo.source", "DefaultsSource", "2.4..")
-_CLEAR = private_name("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.11..")
-_CONFIG = private_name("torch._dynamo.config", "caching_precompile", "2.11..")
+_NOT_SAVED = "rs.optimize: Dynamo's traces are not kept, so a second process traces again"
+_PATH_PREFIX = private_name("torch._dynamo.package", "DynamoCache.path_prefix", "2.11..", without=_NOT_SAVED)
+_ENTRIES = private_name(
+    "torch._dynamo.precompile_context", "PrecompileContext.create_cache_entries", "2.11..", without=_NOT_SAVED
+)
+_UNIQUE_ID = private_name("torch._dynamo.bytecode_transformation", "unique_id", "2.11..", without=_NOT_SAVED)
+_CONVERTER = private_name("torch._dynamo.convert_frame", "ConvertFrameAssert.__init__", "2.11..", without=_NOT_SAVED)
+_PACKAGE = private_name(
+    "torch._dynamo.convert_frame", "ConvertFrameAssert._package", "2.11..", of_instances=True, without=_NOT_SAVED
+)
+_DEFAULTS_SOURCE = private_name("torch._dynamo.source", "DefaultsSource.__reduce__", "2.11..", without=_NOT_SAVED)
+_CLEAR = private_name("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.11..", without=_NOT_SAVED)
+_CONFIG = private_name("torch._dynamo.config", "caching_precompile", "2.11..", without=_NOT_SAVED)
+# Names the dropped guards. Without this message we could not tell which guards a saved trace lacks.
+_DROPPED = private_name(
+    "torch._dynamo.guards", "is dropped with caching_precompile", "2.11..", text=True, without=_NOT_SAVED
+)
+_NEEDED: Final = (_PATH_PREFIX, _ENTRIES, _UNIQUE_ID, _CONVERTER, _PACKAGE, _DEFAULTS_SOURCE, _CLEAR, _DROPPED)
+_SHOWN = "rs.optimize: torch's warnings about traces that cannot be kept are shown"
 _FILTERED_MESSAGES: Final = {  # by logger: a part of the messages that are hidden
-    "torch._dynamo.guards": "is dropped with caching_precompile",
-    "torch._dynamo.eval_frame": "Failed to load entry from dynamo cache",  # for example after the code was edited; Dynamo then traces again
-    "torch._dynamo.output_graph": "Detected a package bypass",
+    hidden.module: hidden.name
+    for hidden in (
+        _DROPPED,
+        # For example after the code was edited; Dynamo then traces again.
+        private_name(
+            "torch._dynamo.eval_frame", "Failed to load entry from dynamo cache", "2.11..", text=True, without=_SHOWN
+        ),
+        private_name("torch._dynamo.output_graph", "Detected a package bypass", "2.11..", text=True, without=_SHOWN),
+    )
 }
 _IMPORT_PREFIX, _BUILTINS_PREFIX = "__import_", "__builtins_dict__"  # of names that Dynamo generates
 _NUMBERED_NAME: Final = re.compile(r"__.*_(\d{1,6})")  # not names that end in a long random number
@@ -50,10 +65,7 @@ _SETTING: Final = "dynamo.caching_precompile"
 
 def can_save_traces() -> bool:
     """Return whether this torch can save traces, and the user has not enabled `caching_precompile`."""
-    try:
-        return not _CONFIG.get() and all(name.exists() for name in (_CACHE, _PATH_PREFIX, _ENTRIES, _CLEAR))
-    except UnsupportedTorchError:
-        return False
+    return _CONFIG.find() is False and all(name.find() is not None for name in _NEEDED)
 
 
 @contextmanager
@@ -71,9 +83,9 @@ def saving_traces(function: Any, folder: Path, saved: Mapping[str, bytes]) -> It
         logging.getLogger(name).addFilter(log_filter)
     converters, module_name = _Converters(function.__code__), function.__module__
     patches = (
-        AttributePatch(_CACHE.get(), "path_prefix", lambda _: lambda: str(folder)),
-        AttributePatch(_CONVERTER.get(), "__init__", converters.recording_init),
-        AttributePatch(_DEFAULTS_SOURCE.get(), "__reduce__", lambda _: _reduce_by_init_fields),
+        _PATH_PREFIX.patch(lambda _: lambda: str(folder)),
+        _CONVERTER.patch(converters.recording_init),
+        _DEFAULTS_SOURCE.patch(lambda _: reduce_by_init_fields),
     )
     remove_listener = add_compile_listener(converters)
     try:
@@ -81,7 +93,7 @@ def saving_traces(function: Any, folder: Path, saved: Mapping[str, bytes]) -> It
             yield log_filter.names
     finally:
         remove_listener()
-        for patch in patches:
+        for patch in filter(None, patches):
             patch.undo()
         converters.stop_saving()
         globals_ = vars(sys.modules[module_name])
@@ -93,7 +105,7 @@ def saving_traces(function: Any, folder: Path, saved: Mapping[str, bytes]) -> It
             logging.getLogger(name).removeFilter(log_filter)
 
 
-def _reduce_by_init_fields(source: Any) -> tuple[type, tuple[Any, ...]]:
+def reduce_by_init_fields(source: Any) -> tuple[type, tuple[Any, ...]]:
     """Pickle a guard source by its init fields: torch 2.11 also passes a field that `__init__` rejects, so loading would fail."""
     return type(source), tuple(getattr(source, field.name) for field in dataclasses.fields(source) if field.init)
 
@@ -126,7 +138,7 @@ class _Converters:
 
         def init(converter: Any, *args: Any, **kwargs: Any) -> None:
             original(converter, *args, **kwargs)
-            if hasattr(converter, "_package"):
+            if hasattr(converter, _PACKAGE.attribute):
                 self._converters.append(converter)
 
         return init
@@ -140,19 +152,19 @@ class _Converters:
 
     @contextmanager
     def _not_saving(self) -> Iterator[None]:
-        packages = [(converter, converter._package) for converter in self._converters]
+        packages = [(converter, _PACKAGE.of(converter)) for converter in self._converters]
         self.stop_saving()
         try:
             with settings_scope({_SETTING: False}):
                 yield
         finally:
             for converter, package in packages:
-                converter._package = package
+                setattr(converter, _PACKAGE.attribute, package)
 
     def stop_saving(self) -> None:
         """Stop saving traces: if this continued after the block, a later compile whose result cannot be saved would fail."""
         for converter in self._converters:
-            converter._package = None
+            setattr(converter, _PACKAGE.attribute, None)
 
 
 class _TraceLogFilter(logging.Filter):

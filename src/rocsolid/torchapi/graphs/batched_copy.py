@@ -15,7 +15,7 @@ from rocsolid.torchapi.graphs.driver_api import copy_kernel, current_stream_hand
 from rocsolid.torchapi.graphs.replay_checks import byte_count, element_span
 from rocsolid.torchapi.private_api import private_name
 
-_FOREACH_COPY = private_name("torch", "_foreach_copy_", "2.1..")
+_FOREACH_COPY = private_name("torch", "_foreach_copy_", "2.1..", without="rs.capture: tensors are copied one by one")
 
 Copy = Callable[[Sequence[Any]], None]
 FEW, MOST = 16, 256  # the largest number of tensors that each of the two kernels can copy
@@ -25,8 +25,13 @@ _THREADS, _BYTES_PER_THREAD, _MAX_BLOCKS = 256, 16, 64
 
 def foreach_copy() -> Callable[[Sequence[Any], Sequence[Any]], Any]:
     """Return torch's function that copies many tensors into as many others with few launches."""
-    copy_many: Callable[[Sequence[Any], Sequence[Any]], Any] = _FOREACH_COPY.get()
+    copy_many: Callable[[Sequence[Any], Sequence[Any]], Any] = _FOREACH_COPY.find() or _copy_one_by_one
     return copy_many
+
+
+def _copy_one_by_one(targets: Sequence[Any], sources: Sequence[Any]) -> None:
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
 
 
 def make_batched_copy(targets: Sequence[Any]) -> Copy:

@@ -17,7 +17,24 @@ from rocsolid.torchapi.import_hooks import when_imported
 from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private_name
 
-_GRAPH = private_name("torch.cuda.graphs", "graph.__enter__", "2.4..")
+_NOT_REFUSED = "rs.guard: a compile inside the user's own torch.cuda.graph block is not refused"
+_ENTER = private_name("torch.cuda.graphs", "graph.__enter__", "2.4..", without=_NOT_REFUSED)
+_EXIT = private_name("torch.cuda.graphs", "graph.__exit__", "2.4..", without=_NOT_REFUSED)
+_STREAM = private_name(
+    "torch.cuda.graphs",
+    "graph.stream_ctx",
+    "2.4..",
+    of_instances=True,
+    without="rs.guard: after a failed capture in a torch.cuda.graph block, its stream stays current (up to torch 2.14)",
+)
+_SYNC_ERROR = private_name(
+    "torch._C",
+    "synchronizing CUDA operation",
+    "2.0..",
+    text=True,
+    gpu_builds_only=True,
+    without="rs.capture: the refusal of a capture does not name the operator that waits for the GPU",
+)
 COMPILE_PROBLEM: Final = (
     "torch.compile would compile during a graph capture, which fails or, on torch 2.10 to 2.13, captures wrong values"
 )
@@ -50,6 +67,11 @@ def refusing_stance(*, if_any: bool = False) -> AbstractContextManager[object]:
 def is_refused_compile(error: BaseException) -> bool:
     """Return whether an error is the refusal of a compile, by torch or by `compiles_refused`."""
     return isinstance(error, CompileInCaptureError) or "fail_on_recompile" in str(error)
+
+
+def is_sync_error(error: BaseException) -> bool:
+    """Return whether torch raised an error because its sync debug mode found an operator that waits for the GPU."""
+    return _SYNC_ERROR.name in str(error)
 
 
 def uncompiled() -> AbstractContextManager[object]:
@@ -162,12 +184,11 @@ def refuse_compiles_in_captures() -> Callable[[], None]:
     """Make every `torch.cuda.graph` block refuse compiles. Returns a function that undoes it."""
     patches: list[AttributePatch] = []
 
-    def attach(module: ModuleType) -> None:
-        graph = vars(module)["graph"]
-        patches.append(AttributePatch(graph, "__enter__", _wrap_enter))
-        patches.append(AttributePatch(graph, "__exit__", _wrap_exit))
+    def attach(_module: ModuleType) -> None:
+        if _ENTER.find() is not None and _EXIT.find() is not None:
+            patches.extend(filter(None, (_ENTER.patch(_wrap_enter), _EXIT.patch(_wrap_exit))))
 
-    cancel_import_hook = when_imported("torch.cuda.graphs", attach)
+    cancel_import_hook = when_imported(_ENTER.module, attach)
 
     def undo() -> None:
         cancel_import_hook()
@@ -197,8 +218,8 @@ def _wrap_exit(original: Callable[..., Any]) -> Callable[..., Any]:
             original(graph, kind, error, trace)
         except Exception:
             # Up to torch 2.14 a capture that cannot be ended leaves its stream current.
-            if vars(graph).get("stream_ctx") is not None:
-                graph.stream_ctx.__exit__(kind, error, trace)
+            if (stream_context := _STREAM.of(graph)) is not None:
+                stream_context.__exit__(kind, error, trace)
             if error is None:
                 if scope is not None:
                     scope.close()

@@ -9,15 +9,23 @@ from typing import Any
 from rocsolid.torchapi.graphs.driver_api import driver_function, new_stream
 from rocsolid.torchapi.private_api import private_name
 
-_REPLAY = private_name("torch._C", "_CUDAGraph.replay", "2.0..", gpu_builds_only=True)
-_END_POOL = private_name("torch._C", "_cuda_endAllocateToPool", "2.1..", gpu_builds_only=True)
-_RELEASE_POOL = private_name("torch._C", "_cuda_releasePool", "2.1..", gpu_builds_only=True)
+_REPLAY = private_name(
+    "torch._C",
+    "_CUDAGraph.replay",
+    "2.0..",
+    gpu_builds_only=True,
+    without="rs.capture: graphs are replayed with CUDAGraph.replay(), which costs a little more CPU time",
+)
+_KEEPS_MEMORY = "rs.capture: a failed capture keeps its memory pool until the process ends"
+_END_POOL = private_name("torch._C", "_cuda_endAllocateToPool", "2.1..", gpu_builds_only=True, without=_KEEPS_MEMORY)
+_RELEASE_POOL = private_name("torch._C", "_cuda_releasePool", "2.1..", gpu_builds_only=True, without=_KEEPS_MEMORY)
 _CAPTURE_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 
 def replay_function(graph: Any) -> Callable[[], None]:
     """Return the graph's C++ replay, without the Python method that only calls it."""
-    bound: Callable[[], None] = _REPLAY.get().__get__(graph)
+    replay = _REPLAY.find()
+    bound: Callable[[], None] = replay.__get__(graph) if replay is not None else graph.replay
     return bound
 
 
@@ -58,9 +66,11 @@ def clean_up_failed_capture(graph: Any, device: int, pool: Any, generators: Sequ
         graph.capture_end()
         graph.reset()
         return
+    end_pool, release_pool = _END_POOL.find(), _RELEASE_POOL.find()
     with contextlib.suppress(RuntimeError):
-        _END_POOL.get()(device, pool)
-        _RELEASE_POOL.get()(device, pool)
+        if end_pool is not None and release_pool is not None:
+            end_pool(device, pool)
+            release_pool(device, pool)
     if is_capturing(torch.cuda.current_stream(device)):
         # Work on this stream would be recorded and not run, and a stream that waits for it would join the capture.
         torch.cuda.set_stream(new_stream(device))

@@ -12,7 +12,13 @@ from typing import Any
 
 from rocsolid.torchapi.private_api import private_name
 
-_RAW_STREAM = private_name("torch._C", "_cuda_getCurrentRawStream", "2.3..", gpu_builds_only=True)
+_RAW_STREAM = private_name(
+    "torch._C",
+    "_cuda_getCurrentRawStream",
+    "2.3..",
+    gpu_builds_only=True,
+    without="rs.capture: the current stream is read with torch.cuda.current_stream(), so a replay costs more CPU time",
+)
 
 
 @cache
@@ -37,8 +43,14 @@ def driver_function(name: str) -> Any:
 
 def current_stream_handle() -> Callable[[int], int]:
     """Return a function that returns the raw handle of a device's current stream, without creating a Stream object."""
-    handle: Callable[[int], int] = _RAW_STREAM.get()
+    handle: Callable[[int], int] = _RAW_STREAM.find() or _public_stream_handle
     return handle
+
+
+def _public_stream_handle(device: int) -> int:
+    import torch
+
+    return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 def new_stream(device: int) -> Any:

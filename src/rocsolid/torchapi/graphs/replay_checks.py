@@ -1,7 +1,7 @@
 """Quick checks before a replay: whether tensors match, share memory or were written to, and whether dictionaries were changed.
 
 For 128 tensors, comparing shapes, strides and dtypes in Python costs more than the replay. Torch's compiled Dynamo guards do it
-in a tenth of the time.
+in a tenth of the time. Where this torch does not have them, Python does.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,18 +9,56 @@ from typing import Any
 
 from rocsolid.torchapi.private_api import private_name
 
-_TENSOR_GUARDS = private_name("torch._C._dynamo.guards", "TensorGuards", "2.4..")
-_STATE_GUARD = private_name("torch._C._dynamo.guards", "GlobalStateGuard", "2.4..")
-_DICT_VERSION = private_name("torch._C._dynamo.guards", "dict_version", "2.1..")
-_GLOBAL_HOOKS = private_name("torch.nn.modules.module", "_global_forward_hooks", "2.0..")
-_GLOBAL_PRE_HOOKS = private_name("torch.nn.modules.module", "_global_forward_pre_hooks", "2.0..")
-_DISPATCH_MODES = private_name("torch._C", "_len_torch_dispatch_stack", "2.0..")
-_FUNCTION_MODES = private_name("torch._C", "_len_torch_function_stack", "2.0..")
-_FUNCTION_MODE_AT = private_name("torch._C", "_get_function_stack_at", "2.0..")
-_TRANSFORM_LEVEL = private_name("torch._C._functorch", "maybe_current_level", "2.0..")
-_PARAMETRIZE = private_name("torch.nn.utils.parametrize", "_cache_enabled", "2.0..")
-_DEVICE_CONTEXT = private_name("torch.utils._device", "DeviceContext", "2.0..")
-_ADDRESSES_EQUAL = private_name("torch._C", "_tensors_data_ptrs_at_indices_equal", "2.3..", gpu_builds_only=True)
+_SLOWER = "rs.capture: {} in Python, so a replay costs more CPU time"
+_EAGER = "rs.capture: every call runs in eager, because {} cannot be seen"
+_GUARDS = "torch._C._dynamo.guards"
+_TENSOR_GUARDS = private_name(_GUARDS, "TensorGuards", "2.4..", without=_SLOWER.format("inputs are compared"))
+_STATE_GUARD = private_name(_GUARDS, "GlobalStateGuard", "2.4..", without=_SLOWER.format("torch's state is compared"))
+_DICT_VERSION = private_name(_GUARDS, "dict_version", "2.1..", without=_SLOWER.format("dictionaries are compared"))
+_GLOBAL_HOOKS = private_name(
+    "torch.nn.modules.module", "_global_forward_hooks", "2.0..", without=_EAGER.format("a hook for all modules")
+)
+_GLOBAL_PRE_HOOKS = private_name(
+    "torch.nn.modules.module", "_global_forward_pre_hooks", "2.0..", without=_EAGER.format("a hook for all modules")
+)
+_DISPATCH_MODES = private_name(
+    "torch._C", "_len_torch_dispatch_stack", "2.0..", without=_EAGER.format("a TorchDispatchMode")
+)
+_FUNCTION_MODES = private_name(
+    "torch._C", "_len_torch_function_stack", "2.0..", without=_EAGER.format("a TorchFunctionMode")
+)
+_FUNCTION_MODE_AT = private_name(
+    "torch._C", "_get_function_stack_at", "2.0..", without="rs.capture: calls with a default device run in eager"
+)
+_TRANSFORM_LEVEL = private_name(
+    "torch._C._functorch", "maybe_current_level", "2.0..", without=_EAGER.format("a transform of torch.func")
+)
+_PARAMETRIZE = private_name(
+    "torch.nn.utils.parametrize",
+    "_cache_enabled",
+    "2.0..",
+    without=_EAGER.format("torch.nn.utils.parametrize.cached()"),
+)
+_DEVICE_CONTEXT = private_name(
+    "torch.utils._device", "DeviceContext", "2.0..", without="rs.capture: calls with a default device run in eager"
+)
+_ADDRESSES_EQUAL = private_name(
+    "torch._C",
+    "_tensors_data_ptrs_at_indices_equal",
+    "2.3..",
+    gpu_builds_only=True,
+    without=_SLOWER.format("addresses are compared"),
+)
+_STORAGE = private_name(
+    "torch",
+    "UntypedStorage._cdata",
+    "2.0..",
+    without="rs.capture: tensors without memory are not recognised as views of one another",
+)
+_VERSION = private_name(
+    "torch", "Tensor._version", "2.0..", without="rs.capture: writes to watched tensors are found by their values"
+)
+_NEEDED_TO_REPLAY = (_GLOBAL_HOOKS, _GLOBAL_PRE_HOOKS, _DISPATCH_MODES, _FUNCTION_MODES, _TRANSFORM_LEVEL, _PARAMETRIZE)
 
 
 def tensor_check(tensors: Sequence[Any], free_dims: Mapping[int, Collection[int]] | None = None) -> Callable[..., bool]:
@@ -39,8 +77,43 @@ def tensor_check(tensors: Sequence[Any], free_dims: Mapping[int, Collection[int]
     strides = [
         [None] * tensor.dim() if index in free_dims else list(tensor.stride()) for index, tensor in enumerate(tensors)
     ]
-    guards = _TENSOR_GUARDS.get()(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    tensor_guards = _TENSOR_GUARDS.find()
+    if tensor_guards is None:
+        return _tensor_check_in_python(tensors, sizes, strides)
+    guards = tensor_guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     check: Callable[..., bool] = guards.check
+    return check
+
+
+def _tensor_check_in_python(
+    tensors: Sequence[Any], sizes: Sequence[Any], strides: Sequence[Any]
+) -> Callable[..., bool]:
+    import torch
+
+    def facts(tensor: Any) -> tuple[Any, ...]:
+        properties = (tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad, tensor.is_inference())
+        return type(tensor), tensor.dim(), tensor.is_neg(), tensor.is_conj(), *properties
+
+    def modes() -> tuple[bool, bool]:
+        return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    expected, expected_modes = [facts(tensor) for tensor in tensors], modes()
+    pairs = [[*zip(*pair, strict=True)] for pair in zip(sizes, strides, strict=True)]
+
+    def check(*others: Any) -> bool:
+        return (
+            len(others) == len(expected)
+            and modes() == expected_modes
+            and len({id(other) for other in others}) == len(others)
+            and all(isinstance(other, torch.Tensor) for other in others)
+            and [facts(other) for other in others] == expected
+            and all(
+                size in (None, wanted_size) and stride in (None, wanted_stride)
+                for other, wanted in zip(others, pairs, strict=True)
+                for wanted_size, wanted_stride, (size, stride) in zip(other.shape, other.stride(), wanted, strict=True)
+            )
+        )
+
     return check
 
 
@@ -53,50 +126,80 @@ def state_check() -> Callable[[], bool]:
 
     The state is grad mode, autocast, deterministic algorithms, float32 matmul precision, default dtype and number of threads.
     """
-    check: Callable[[], bool] = _STATE_GUARD.get()().check
+    state_guard = _STATE_GUARD.find()
+    if state_guard is None:
+        expected = _torch_state()
+        return lambda: _torch_state() == expected
+    check: Callable[[], bool] = state_guard().check
     return check
+
+
+def _torch_state() -> tuple[object, ...]:
+    import torch
+
+    matmul = torch.backends.cuda.matmul
+    return (
+        torch.is_grad_enabled(),
+        *(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")),
+        *(torch.get_autocast_dtype(device) for device in ("cpu", "cuda")),
+        torch.is_autocast_cache_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.get_float32_matmul_precision(),
+        matmul.allow_fp16_reduced_precision_reduction,
+        matmul.allow_bf16_reduced_precision_reduction,
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+    )
 
 
 def mode_counters() -> tuple[Callable[[], int], Callable[[], int]]:
     """Return two C functions that count the active modes: TorchDispatchMode, TorchFunctionMode (the default device is one)."""
-    return _DISPATCH_MODES.get(), _FUNCTION_MODES.get()
+    return _DISPATCH_MODES.find() or _not_known, _FUNCTION_MODES.find() or _not_known
+
+
+def _not_known() -> int:
+    return -1  # matches no number of modes, so no graph is replayed
 
 
 def function_modes() -> list[Any]:
     """Return the active modes of type TorchFunctionMode."""
-    mode_at = _FUNCTION_MODE_AT.get()
-    return [mode_at(index) for index in range(_FUNCTION_MODES.get()())]
+    mode_at = _FUNCTION_MODE_AT.find() or (lambda _: object())  # an object that equals no mode
+    count = (_FUNCTION_MODES.find() or _not_known)()
+    return [mode_at(index) for index in range(count)]
 
 
 def default_device() -> str:
     """Return the device of `torch.set_default_device` or `with torch.device(...)`; empty when none is set."""
-    device_context = _DEVICE_CONTEXT.get()
+    device_context = _DEVICE_CONTEXT.find() or ()
     return next((str(mode.device) for mode in reversed(function_modes()) if isinstance(mode, device_context)), "")
 
 
 def active_mode() -> str:
     """Return what is active that sees every operator, and that a replay would bypass; empty when nothing is."""
+    if missing := next((name for name in _NEEDED_TO_REPLAY if name.find() is None), None):
+        return f"a mode or hook that rocsolid cannot see may be active (this torch has no `{missing}`)"
     if _TRANSFORM_LEVEL.get()() is not None:
-        return "a transform of torch.func (vmap, grad, jvp)"
+        return "a transform of torch.func (vmap, grad, jvp) is active"
     if _DISPATCH_MODES.get()():
-        return "a TorchDispatchMode"
+        return "a TorchDispatchMode is active"
     if _PARAMETRIZE.get():
-        return "torch.nn.utils.parametrize.cached()"
-    device_context = _DEVICE_CONTEXT.get()
-    return next((type(mode).__name__ for mode in function_modes() if not isinstance(mode, device_context)), "")
+        return "torch.nn.utils.parametrize.cached() is active"
+    device_context = _DEVICE_CONTEXT.find() or ()
+    names = (type(mode).__name__ for mode in function_modes() if not isinstance(mode, device_context))
+    return next((f"{name} is active" for name in names), "")
 
 
 def address_comparison() -> Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] | None:
     """Return torch's C++ function that compares tensors' addresses with a list of numbers; None in CPU builds."""
-    if not _ADDRESSES_EQUAL.exists():
-        return None
-    equal: Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] = _ADDRESSES_EQUAL.get()
+    equal: Callable[[Sequence[Any], Sequence[int], Sequence[int]], bool] | None = _ADDRESSES_EQUAL.find()
     return equal
 
 
 def storage_id(tensor: Any) -> int:
     """Return a number that is equal for tensors that share a storage."""
-    return int(tensor.untyped_storage()._cdata)
+    storage = tensor.untyped_storage()
+    return int(_STORAGE.of(storage) or storage.data_ptr())
 
 
 def byte_count(tensor: Any) -> int:
@@ -111,12 +214,12 @@ def element_span(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 def write_count(tensor: Any) -> int | None:
     """Return how often a tensor was written to in place; None for a tensor made in inference mode, which has no counter."""
-    return None if tensor.is_inference() else int(tensor._version)
+    return None if tensor.is_inference() else _VERSION.of(tensor)
 
 
 def dict_version() -> Callable[[dict[Any, Any]], object]:
     """Return a function that returns the version of a dictionary: any assignment or deletion changes it."""
-    return _DICT_VERSION.get() if _DICT_VERSION.exists() else _dict_content
+    return _DICT_VERSION.find() or _dict_content
 
 
 def _dict_content(values: dict[Any, Any]) -> object:
@@ -153,4 +256,4 @@ def backend_flags() -> tuple[Any, ...]:
 
 def global_forward_hooks() -> list[dict[Any, Any]]:
     """Return the dictionaries of the hooks that run for every module (`register_module_forward_hook`)."""
-    return [_GLOBAL_HOOKS.get(), _GLOBAL_PRE_HOOKS.get()]
+    return [hooks for name in (_GLOBAL_HOOKS, _GLOBAL_PRE_HOOKS) if (hooks := name.find()) is not None]

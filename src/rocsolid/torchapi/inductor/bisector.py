@@ -11,7 +11,12 @@ from typing import Final
 
 from rocsolid.torchapi.private_api import private_name
 
-_BISECTOR = private_name("torch._inductor.compiler_bisector", "CompilerBisector", "2.7..")
+_BISECTOR = private_name(
+    "torch._inductor.compiler_bisector",
+    "CompilerBisector",
+    "2.7..",
+    without="rocsolid verify --bisect: the search ends at the layer",
+)
 _FILE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 

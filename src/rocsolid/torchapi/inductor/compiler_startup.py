@@ -21,30 +21,41 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
-from rocsolid.errors import UnsupportedTorchError
-from rocsolid.torchapi.patch import AttributePatch
 from rocsolid.torchapi.private_api import private_name
 
-_TRITON_KEY = private_name("torch._inductor.runtime.triton_compat", "triton_key", "2.7..")
-_COMPILE_FX = private_name("torch._inductor.compile_fx", "compile_fx", "2.4..")
-_WARM_POOL = private_name("torch._inductor.async_compile", "maybe_warm_pool", "2.13..")
+_SLOW_START = "rs.optimize: a warm start takes longer, {}"
+_TRITON_KEY = private_name(
+    "torch._inductor.runtime.triton_compat",
+    "triton_key",
+    "2.7..",
+    without=_SLOW_START.format("because Triton is hashed after the imports"),
+)
+_COMPILE_FX = private_name(
+    "torch._inductor.compile_fx",
+    "compile_fx",
+    "2.4..",
+    without=_SLOW_START.format("because the compiler is imported at the first call"),
+)
+_WARM_POOL = private_name(
+    "torch._inductor.async_compile",
+    "maybe_warm_pool",
+    "2.13..",
+    without=_SLOW_START.format("because compile processes are started although none is needed"),
+)
 _LAZY_MODULE: Final = "networkx"
 
 
 def preload_compiler() -> threading.Thread | None:
     """Import torch's compiler while a thread hashes Triton; return the thread, or None if this torch does not have the function."""
-    try:
-        # Imported in this thread, because parallel imports of torch may use partly initialised modules.
-        triton_key = _TRITON_KEY.get()
-    except UnsupportedTorchError:
-        thread = None
-    else:
+    # Imported in this thread, because parallel imports of torch may use partly initialised modules.
+    triton_key, thread = _TRITON_KEY.find(), None
+    if triton_key is not None:
         thread = threading.Thread(
             target=_compute_triton_key, args=(triton_key,), name="rocsolid-triton-key", daemon=True
         )
         thread.start()
     with contextlib.suppress(Exception), lazily_imported(_LAZY_MODULE):  # a broken compiler is reported when it is used
-        _COMPILE_FX.get()
+        _COMPILE_FX.find()
     return thread
 
 
@@ -56,16 +67,12 @@ def _compute_triton_key(triton_key: Any) -> None:
 @contextmanager
 def without_pool_warmup() -> Iterator[None]:
     """Inside the block Inductor starts its process pool only when a kernel must be compiled, not in advance."""
-    try:
-        _WARM_POOL.get()
-    except UnsupportedTorchError:
-        yield
-        return
-    patch = AttributePatch(sys.modules[_WARM_POOL.module], _WARM_POOL.name, lambda _: lambda: None)
+    patch = _WARM_POOL.patch(lambda _: lambda: None)
     try:
         yield
     finally:
-        patch.undo()
+        if patch is not None:
+            patch.undo()
 
 
 class _LazyModule(ModuleType):

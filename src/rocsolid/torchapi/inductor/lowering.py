@@ -13,25 +13,64 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+from rocsolid.torchapi.config import modes
 from rocsolid.torchapi.private_api import private_name
 
-_GRAPH = private_name("torch._inductor.graph", "GraphLowering.compile_to_module", "2.9..")
-_CUDAGRAPHS = private_name("torch._inductor.output_code", "cudagraph_post_compile", "2.9..")
-_PARTITIONS = private_name("torch._inductor.output_code", "cudagraph_partition_post_compile", "2.9..")
-_DEFINE = private_name("torch._inductor.codegen.triton", "TritonScheduling.define_kernel", "2.9..")
-_DEFINE_USER = private_name(
-    "torch._inductor.codegen.wrapper", "PythonWrapperCodegen.define_user_defined_triton_kernel", "2.9.."
+_GRAPH = private_name(
+    "torch._inductor.graph", "GraphLowering.compile_to_module", "2.9..", without="rocsolid dryrun: does not run"
 )
-_EXTERN_KERNEL = private_name("torch._inductor.ir", "ExternKernel", "2.9..")
-_UNSAFE_NODE = private_name("torch._inductor.utils", "get_first_incompatible_cudagraph_node", "2.9..")
-_TEMPLATE = private_name("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.9..")
-_AUTOTUNING = private_name("torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.10..")
-_LOAD = private_name("torch._inductor.codecache", "PyCodeCache.load", "2.9..")
-_LOAD_BY_KEY = private_name("torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.9..")
-_MODE_OPTIONS = private_name("torch._inductor", "list_mode_options", "2.9..")
-_PRECOMPILE = private_name("torch._inductor.runtime.triton_heuristics", "CachingAutotuner._precompile_config", "2.9..")
-_GRID = private_name("torch._inductor.runtime.triton_heuristics", "GridExpr", "2.9..")
-_BREAKS = private_name("torch._dynamo.utils", "graph_break_reasons", "2.9..")
+_NO_CUDAGRAPHS = 'rocsolid dryrun: workloads with mode="reduce-overhead" are not traced'
+_CUDAGRAPHS = private_name("torch._inductor.output_code", "cudagraph_post_compile", "2.9..", without=_NO_CUDAGRAPHS)
+_PARTITIONS = private_name(
+    "torch._inductor.output_code", "cudagraph_partition_post_compile", "2.9..", without=_NO_CUDAGRAPHS
+)
+_DEFINE = private_name(
+    "torch._inductor.codegen.triton",
+    "TritonScheduling.define_kernel",
+    "2.9..",
+    without="rocsolid dryrun: kernels are listed without the user's lines",
+)
+_DEFINE_USER = private_name(
+    "torch._inductor.codegen.wrapper",
+    "PythonWrapperCodegen.define_user_defined_triton_kernel",
+    "2.9..",
+    without="rocsolid dryrun: the user's own Triton kernels are listed without their lines",
+)
+_EXTERN_KERNEL = private_name(
+    "torch._inductor.ir", "ExternKernel", "2.9..", without="rocsolid dryrun: calls of libraries are not listed"
+)
+_UNSAFE_NODE = private_name(
+    "torch._inductor.utils",
+    "get_first_incompatible_cudagraph_node",
+    "2.9..",
+    without="rocsolid dryrun: operators that torch never captures are not named",
+)
+_NO_AUTOTUNING = "rocsolid dryrun: max_autotune is not traced"
+_TEMPLATE = private_name("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.9..", without=_NO_AUTOTUNING)
+_AUTOTUNING = private_name(
+    "torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.10..", without=_NO_AUTOTUNING
+)
+_LOAD = private_name(
+    "torch._inductor.codecache", "PyCodeCache.load", "2.9..", without="rocsolid dryrun: kernels are not compiled"
+)
+_LOAD_BY_KEY = private_name(
+    "torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.9..", without=_NO_AUTOTUNING
+)
+_PRECOMPILE = private_name(
+    "torch._inductor.runtime.triton_heuristics",
+    "CachingAutotuner._precompile_config",
+    "2.9..",
+    without="rocsolid dryrun: kernels are not compiled",
+)
+_GRID = private_name(
+    "torch._inductor.runtime.triton_heuristics",
+    "GridExpr",
+    "2.9..",
+    without="rocsolid dryrun: the number of workgroups is unknown",
+)
+_BREAKS = private_name(
+    "torch._dynamo.utils", "graph_break_reasons", "2.9..", without="rocsolid dryrun: graph breaks are not listed"
+)
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH_FOLDER: Final = "/torch/"
@@ -83,12 +122,8 @@ class LoweringRecord:
 
 def record_lowering() -> LoweringRecord:
     """Patch Inductor so that graphs are recorded and not compiled; return the record, to which each lowered graph is added."""
-    from torch._inductor import output_code
-    from torch._inductor.graph import GraphLowering
-
     record = LoweringRecord()
-    for name in (_GRAPH, _CUDAGRAPHS, _PARTITIONS, _DEFINE, _DEFINE_USER, _EXTERN_KERNEL):
-        name.get()  # raises UnsupportedTorchError if this torch does not have it
+    _GRAPH.get()  # raises UnsupportedTorchError if this torch does not have it
 
     def compile_to_module(lowering: Any) -> Any:
         graph, outputs = _read_lowering(lowering, len(record.graphs))
@@ -98,9 +133,9 @@ def record_lowering() -> LoweringRecord:
     def no_graphs(*_: Any, **__: Any) -> None:
         """Capture nothing: whether a graph can be captured is derived from its operations."""
 
-    GraphLowering.compile_to_module = compile_to_module
-    output_code.cudagraph_post_compile = no_graphs
-    output_code.cudagraph_partition_post_compile = no_graphs
+    _GRAPH.patch(lambda _: compile_to_module)
+    _CUDAGRAPHS.patch(lambda _: no_graphs)
+    _PARTITIONS.patch(lambda _: no_graphs)
     _record_definitions(record)
     _replace_autotuning(record)
     return record
@@ -108,7 +143,7 @@ def record_lowering() -> LoweringRecord:
 
 def mode_options(mode: str) -> dict[str, Any]:
     """Return the options that a mode of torch.compile sets."""
-    return {} if mode == "default" else dict(_MODE_OPTIONS.get()(mode))
+    return modes.mode_options(mode, dynamic=None)
 
 
 def load_kernel(function: str, source: str) -> Any:
@@ -133,8 +168,11 @@ def grid_of(tuner: Any, config: Any, call: list[str]) -> tuple[int, ...]:
     for axis_index, text in enumerate(call[len(names) :]):
         with contextlib.suppress(ValueError, SyntaxError):
             values[f"_grid_{axis_index}"] = ast.literal_eval(text)
+    grid_expression = _GRID.find()
+    if grid_expression is None:
+        return ()
     try:
-        expression = _GRID.get().from_meta(tuner.inductor_meta, config)
+        expression = grid_expression.from_meta(tuner.inductor_meta, config)
         for line in expression.prefix:
             target, _, text = line.partition(" = ")
             values[target] = eval(text, {"max": max, "min": min}, values)  # noqa: S307 - Inductor's own arithmetic
@@ -154,7 +192,7 @@ def compile_config(tuner: Any, config: Any) -> Any:
 
 def graph_breaks() -> Iterator[tuple[str, str]]:
     """Yield the reason and the user's `file:line` of every graph break so far."""
-    for graph_break in _BREAKS.get():
+    for graph_break in _BREAKS.find() or ():
         frames = [f for f in graph_break.user_stack if _TORCH_FOLDER not in f.filename]
         location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         yield str(graph_break.reason).strip().partition("\n")[0], location
@@ -198,7 +236,7 @@ def _launches(tree: ast.Module, sources: Container[str]) -> Iterator[tuple[str, 
 
 
 def _externs(lowering: Any) -> Iterator[LoweredExtern]:
-    kind = _EXTERN_KERNEL.get()
+    kind = _EXTERN_KERNEL.find() or ()
     for operation in lowering.operations:
         if not isinstance(operation, kind) or any(c.__name__ in _NOT_LIBRARY_CALLS for c in type(operation).__mro__):
             continue
@@ -212,7 +250,8 @@ def _externs(lowering: Any) -> Iterator[LoweredExtern]:
 
 def _capture_blockers(lowering: Any) -> Iterator[tuple[str, str]]:
     """Yield operations that torch never captures in a CUDA graph: reason and location."""
-    node = _UNSAFE_NODE.get()(lowering.module)
+    find_unsafe_node = _UNSAFE_NODE.find()
+    node = find_unsafe_node(lowering.module) if find_unsafe_node is not None else None
     if node is not None:
         yield f"{node.target} cannot be captured", next(iter(_user_locations([node])), "")
     for device, used_by in lowering.device_node_mapping.items():
@@ -265,10 +304,7 @@ def _make_call(outputs: list[Any]) -> Callable[[list[Any]], Any]:
 
 def _record_definitions(record: LoweringRecord) -> None:
     """Record which lines of the model each kernel implements."""
-    from torch._inductor.codegen.triton import TritonScheduling
-    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
-
-    define, define_user = TritonScheduling.define_kernel, PythonWrapperCodegen.define_user_defined_triton_kernel
+    define, define_user = _DEFINE.find(), _DEFINE_USER.find()
 
     def define_kernel(scheduling: Any, src_code: str, node_schedule: Any, *args: Any, **kwargs: Any) -> Any:
         name = define(scheduling, src_code, node_schedule, *args, **kwargs)
@@ -286,16 +322,13 @@ def _record_definitions(record: LoweringRecord) -> None:
             record.user_kernels[str(name)] = f"{code.co_filename}:{code.co_firstlineno}"
         return definition
 
-    TritonScheduling.define_kernel = define_kernel
-    PythonWrapperCodegen.define_user_defined_triton_kernel = define_user_kernel
+    _DEFINE.patch(lambda _: define_kernel)
+    _DEFINE_USER.patch(lambda _: define_user_kernel)
 
 
 def _replace_autotuning(record: LoweringRecord) -> None:
     """Replace autotuning, which would need a GPU: record its choices, and report a shorter time for library calls, so that they are chosen."""
-    from torch._inductor.select_algorithm import AlgorithmSelectorCache
-
-    _AUTOTUNING.get()
-    template = _TEMPLATE.get()
+    template = _TEMPLATE.find() or ()
 
     def do_autotuning(_: Any, name: str, input_nodes: Any, *args: Any, **kwargs: Any) -> dict[Any, float]:
         choices = kwargs["choices"] if "choices" in kwargs else args[3]
@@ -304,7 +337,7 @@ def _replace_autotuning(record: LoweringRecord) -> None:
         record.searches.append(LoweredSearch(op=name, shapes=shapes, names=[c.name for c in choices], tuners=tuners))
         return {c: 2.0 if isinstance(c, template) else 1.0 for c in choices}
 
-    AlgorithmSelectorCache.do_autotuning = do_autotuning
+    _AUTOTUNING.patch(lambda _: do_autotuning)
 
 
 def _template_loader(choice: Any) -> Callable[[], Any]:

@@ -28,13 +28,41 @@ from rocsolid.torchapi.pretend.fake_device_info import build_versions, device_pr
 from rocsolid.torchapi.private_api import private_name
 
 _STUB_SOURCE: Final = Path(__file__).with_name("guard.cpp")
-_FAKE_MODE = private_name("torch._subclasses.fake_tensor", "FakeTensorMode.avoid_device_init", "2.9..")
-_SHAPES = private_name("torch._subclasses.fake_tensor", "DynamicOutputShapeException", "2.1..")
-_VALUES = private_name("torch._subclasses.fake_tensor", "DataDependentOutputException", "2.1..")
-_SET_DRIVER = private_name("torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", "2.9..")
-_PAD = private_name("torch._inductor.fx_passes.pad_mm", "should_pad", "2.9..")
-_BENCHMARKER = private_name("torch._inductor.runtime.benchmarking", "benchmarker.benchmark_gpu", "2.9..")
-_CONVERT = private_name("torch.nn", "Module._apply", "2.0..")
+_FAKE_TENSOR = "torch._subclasses.fake_tensor"
+_NOT_TRACED = "rocsolid dryrun: {} is not traced"
+_FAKE_MODE = private_name(
+    _FAKE_TENSOR,
+    "FakeTensorMode.avoid_device_init",
+    "2.9..",
+    without=_NOT_TRACED.format("a workload on a build of torch with CUDA or ROCm"),
+)
+_FAKE = private_name(
+    _FAKE_TENSOR, "FakeTensor", "2.0..", without=_NOT_TRACED.format("a model that is moved with .to()")
+)
+_NO_CAUSE = "rocsolid dryrun: that a workload needs the values of tensors is not recognised"
+_SHAPES = private_name(_FAKE_TENSOR, "DynamicOutputShapeException", "2.1..", without=_NO_CAUSE)
+_VALUES = private_name(_FAKE_TENSOR, "DataDependentOutputException", "2.1..", without=_NO_CAUSE)
+_SET_DRIVER = private_name(
+    "torch._inductor.runtime.triton_helpers",
+    "set_driver_to_gpu",
+    "2.9..",
+    without="rocsolid dryrun: kernels are not compiled",
+)
+_PAD = private_name(
+    "torch._inductor.fx_passes.pad_mm",
+    "should_pad",
+    "2.9..",
+    without=_NOT_TRACED.format("a matmul that Inductor may pad"),
+)
+_BENCHMARKER = private_name(
+    "torch._inductor.runtime.benchmarking",
+    "benchmarker.benchmark_gpu",
+    "2.9..",
+    without=_NOT_TRACED.format("a choice that Inductor makes by timing"),
+)
+_CONVERT = private_name(
+    "torch.nn", "Module._apply", "2.0..", without=_NOT_TRACED.format("a model that is moved with .to()")
+)
 # Hide real GPUs: code that does not use the stubs then reports that there is no GPU.
 _HIDE_DEVICES: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 _keep_alive: list[Any] = []  # torch removes a registration when its object is garbage-collected
@@ -88,11 +116,8 @@ def pretend_device(chip: Chip, release: str, stub_library: Path) -> Any:
     _replace_device_module(torch, chip)
     _register_factories(torch)
     pretend_triton_driver(chip)
-    _SET_DRIVER.get()
-    sys.modules["torch._inductor.runtime.triton_helpers"].set_driver_to_gpu = lambda: None  # type: ignore[attr-defined]
-    _FAKE_MODE.get()
-    fake = sys.modules["torch._subclasses.fake_tensor"]
-    fake.FakeTensorMode.avoid_device_init = property(lambda _: True)
+    _SET_DRIVER.patch(lambda _: lambda: None)
+    _FAKE_MODE.patch(lambda _: property(lambda _: True))
     _replace_conversion(torch)
     _configure_inductor()
     return torch
@@ -100,7 +125,7 @@ def pretend_device(chip: Chip, release: str, stub_library: Path) -> Any:
 
 def needs_values(error: BaseException) -> bool:
     """Return whether a trace failed because the program needs a tensor's value, or a size that depends on values."""
-    return isinstance(error, (_SHAPES.get(), _VALUES.get()))
+    return isinstance(error, tuple(filter(None, (_SHAPES.find(), _VALUES.find()))))
 
 
 def fake_mode() -> Any:
@@ -161,8 +186,7 @@ def _replace_device_module(torch: Any, chip: Chip) -> None:
 
 def _replace_conversion(torch: Any) -> None:
     """Make `module.to(...)` create new parameters, because a fake parameter that is referenced cannot be changed in place."""
-    convert = _CONVERT.get()
-    fake = sys.modules["torch._subclasses.fake_tensor"].FakeTensor
+    convert, fake = _CONVERT.find(), _FAKE.find() or ()
     # The old and the new parameter by id of the old one, so that shared parameters stay shared. Keeping the old parameter alive makes
     # sure that its id is not reused.
     converted: dict[int, tuple[Any, Any]] = {}
@@ -183,7 +207,7 @@ def _replace_conversion(torch: Any) -> None:
             setattr(module, name, fn(value))
         return module
 
-    torch.nn.Module._apply = apply
+    _CONVERT.patch(lambda _: apply)
 
 
 def _register_factories(torch: Any) -> None:
@@ -249,9 +273,8 @@ def _configure_inductor() -> None:
     inductor.benchmark_epilogue_fusion = False
     functorch.enable_autograd_cache = False
     # Inductor would time two versions on the GPU and take the faster one: report equal times, so that it changes nothing.
-    _PAD.get()
-    _BENCHMARKER.get()
-    sys.modules["torch._inductor.fx_passes.pad_mm"].should_pad = lambda *_, **__: False  # type: ignore[attr-defined]
-    benchmarker = sys.modules["torch._inductor.runtime.benchmarking"].benchmarker
-    for name in ("benchmark", "benchmark_gpu"):
-        setattr(benchmarker, name, lambda *_, **__: 1.0)
+    _PAD.patch(lambda _: lambda *_, **__: False)
+    if _BENCHMARKER.find() is not None:
+        benchmarker = sys.modules[_BENCHMARKER.module].benchmarker
+        for name in ("benchmark", _BENCHMARKER.attribute):
+            setattr(benchmarker, name, lambda *_, **__: 1.0)

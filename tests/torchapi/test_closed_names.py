@@ -1,0 +1,198 @@
+"""Without one of torch's private names, a feature works less well, and the user's call works as before.
+
+Each scenario is run once to find the names that it uses. Then each of these names is closed, and the scenario runs again.
+"""
+
+import logging
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+import rocsolid as rs  # noqa: E402
+from rocsolid.errors import UnsupportedTorchError  # noqa: E402
+from rocsolid.model.probed_name import ProbedName  # noqa: E402
+from rocsolid.probe import private_names  # noqa: E402
+from rocsolid.torchapi import private_api  # noqa: E402
+from rocsolid.torchapi.name_probes import load_all_names  # noqa: E402
+from rocsolid.torchapi.private_api import PrivateName, close_names, reopen_names  # noqa: E402
+
+NAMES = load_all_names()
+NEEDED = {"torch._ops.OpOverload._schema"}  # an operator without its schema cannot be made
+
+
+@pytest.fixture(autouse=True)
+def _reopened() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    reopen_names()
+    torch._dynamo.reset()
+
+
+def double(x: Any) -> Any:
+    return x * 2 + 1
+
+
+def capture() -> None:
+    captured = rs.capture(double, backend="record")
+    for number in range(3):
+        x = torch.full((2,), float(number))
+        assert torch.equal(captured(x), double(x))
+    with torch.inference_mode():
+        x = torch.ones(2, 2)
+        assert torch.equal(captured(x), double(x))
+    module = rs.capture(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), backend="record")
+    with torch.no_grad():
+        for _ in range(2):
+            assert module(torch.ones(1, 2)).shape == (1, 2)
+
+
+def compile_and_guard() -> None:
+    with rs.guard(deadline_s=60), rs.apply(rs.resolve("safe"), ignore_platform=True):
+        compiled = rs.compile(double, deadline_s=60, backend="eager")
+        assert torch.equal(compiled(torch.ones(2)), double(torch.ones(2)))
+        torch._inductor.config.max_autotune  # noqa: B018 - reading a setting must work
+        torch.compile(double, mode="reduce-overhead")
+
+
+def observe() -> None:
+    def broken(x: Any) -> Any:
+        torch._dynamo.graph_break()
+        return x + 1
+
+    with rs.record_compiles() as recorder:
+        torch.compile(broken, backend="eager")(torch.ones(2))
+    assert recorder.log is not None
+    assert rs.breaks(broken, torch.ones(2)).function == "broken"
+
+
+def operators() -> None:
+    name = f"closed::double{random.getrandbits(60)}"
+    operator = rs.vendor_op(name, double, schema="(Tensor x) -> Tensor", fake=torch.empty_like)
+    assert torch.equal(operator(torch.ones(2)), double(torch.ones(2)))
+
+
+SCENARIOS: dict[str, Callable[[], None]] = {f.__name__: f for f in (capture, compile_and_guard, observe, operators)}
+
+
+@cache
+def used_names(scenario: str) -> tuple[str, ...]:
+    """The names that a scenario looks up."""
+    used = set()
+    originals = {method: getattr(PrivateName, method) for method in ("_resolve", "of")}
+
+    def recording(method: str) -> Any:
+        def call(name: PrivateName, *args: Any) -> Any:
+            used.add(str(name))
+            return originals[method](name, *args)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for method in originals:
+            patch.setattr(PrivateName, method, recording(method))
+        torch._dynamo.reset()
+        SCENARIOS[scenario]()
+    return tuple(sorted(used))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_with_any_one_name_closed_the_users_call_works(scenario: str) -> None:
+    names = used_names(scenario)
+    failures = {}
+    for name in names:
+        torch._dynamo.reset()
+        reopen_names()
+        close_names([name])
+        try:
+            SCENARIOS[scenario]()
+        except UnsupportedTorchError as error:
+            if name not in NEEDED:
+                failures[name] = f"needs torch: {error}"
+        except Exception as error:  # noqa: BLE001 - collected for one report
+            failures[name] = f"{type(error).__name__}: {error}"
+
+    assert len(names) > 3
+    assert failures == {}
+
+
+def test_a_closed_name_is_logged_once_with_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    close_names(["torch._C._dynamo.guards.TensorGuards"])
+
+    with caplog.at_level(logging.WARNING, "rocsolid"):
+        capture()
+
+    lines = [r.getMessage() for r in caplog.records if "TensorGuards" in r.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].startswith("rs.capture: inputs are compared in Python, so a replay costs more CPU time")
+
+
+def test_comparisons_in_python_notice_what_torchs_guards_notice() -> None:
+    from rocsolid.torchapi.graphs.replay_checks import state_check, tensor_check
+
+    close_names(["torch._C._dynamo.guards.TensorGuards", "torch._C._dynamo.guards.GlobalStateGuard"])
+    x, y = torch.zeros(2, 3), torch.zeros(4)
+    matches, same_state = tensor_check([x, y], {0: {1}}), state_check()
+
+    assert matches(torch.ones(2, 9), torch.ones(4))
+    for others in (
+        (torch.ones(3, 3), y),
+        (x, torch.ones(5)),
+        (x, torch.ones(4, dtype=torch.int64)),
+        (x, torch.ones(4, requires_grad=True)),
+        (x, torch.ones(8)[::2]),
+        (x, torch.nn.Parameter(torch.ones(4), requires_grad=False)),
+        (x,),
+    ):
+        assert not matches(*others)
+    assert not tensor_check([y, y.clone()])(y, y)
+    with torch.no_grad():
+        assert not matches(torch.ones(2, 9), torch.ones(4))
+        assert not same_state()
+    assert same_state()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_future_torch_starts_with_the_probes_and_one_warning(
+    seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    choice = random.Random(seed)  # noqa: S311 - which names are closed
+    failed = {str(name) for name in choice.sample([n for n in NAMES if str(n) not in NEEDED], 12)}
+    results = [
+        ProbedName(name=str(n), without=n.without, problem="it is gone" if str(n) in failed else "") for n in NAMES
+    ]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(torch, "__version__", ("2.16.0", "2.16.0.dev20261117+cpu", "3.0.0+rocm10.1")[seed])
+    probes = []
+    monkeypatch.setattr(private_names, "probe_private_names", lambda: probes.append(1) or (results, ""))
+    private_names.check_new_torch.cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING, "rocsolid"):
+            for scenario in (capture, compile_and_guard, observe):
+                scenario()
+            private_names.check_new_torch.cache_clear()  # another process of the same build
+            private_names.check_new_torch()
+    finally:
+        private_names.check_new_torch.cache_clear()
+
+    warned = [r.getMessage() for r in caplog.records if r.name == "rocsolid" and "is newer than" in r.getMessage()]
+    others = [r.getMessage() for r in caplog.records if "missing or behaves differently" in r.getMessage()]
+    assert len(probes) == 1, "the second process reads the stored result"
+    assert len(warned) == 2, "one in each process"
+    assert warned[0].startswith(f"torch {torch.__version__} is newer than the releases that rocsolid was tested with")
+    assert others == []
+    assert private_api._closed == failed
+
+
+def test_a_tested_torch_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_names, "probe_private_names", lambda: pytest.fail("probed"))
+    private_names.check_new_torch.cache_clear()
+
+    private_names.check_new_torch()
