@@ -41,8 +41,8 @@ def open_database(file: Path, what: str) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         msg = f"{file}: {_reason(error, what, limit_s)}"
         raise InputError(msg) from error
-    except (OverflowError, MemoryError) as error:
-        msg = f"{file} is not {what}: a value is too large"
+    except (OverflowError, MemoryError, UnicodeDecodeError) as error:
+        msg = f"{file} is not {what}, or it is damaged ({type(error).__name__}: {error})"
         raise InputError(msg) from error
     finally:
         connection.close()

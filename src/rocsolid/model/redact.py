@@ -17,10 +17,11 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 # A login may contain any character, `/`, `@`, `?` and `#` included; it ends at the last `@` before a blank or quote.
-_URL_LOGIN: Final = re.compile(r"(?<=://)[^\s\"'<>]+@(?=[\w\[.\-])")
+# A path keeps one slash of a URL.
+_URL_LOGIN: Final = re.compile(r"(?:(?<=://)|(?<=\w\w:/)(?=[^\s\"'<>/:]+:))[^\s\"'<>]+@(?=[\w\[.\-])")
 _NAMED_VALUE: Final = re.compile(
     r"(?i)((?:[\w-]*(?:passw(?:or)?d|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|signature|sig|credential)s?)[\"']?\s*[=:]\s*)"
-    r"(\"[^\"]*\"|'[^']*'|[^\s&;,\"']+)"
+    r"(\"[^\"]*\"|'[^']*'|[^\s&;,\"']+?(?=[\s&;,\"']|:\s|\Z))"
 )
 
 
