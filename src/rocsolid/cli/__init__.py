@@ -1,5 +1,6 @@
 """The command line: parse the arguments, call the API, print the result, return the exit code."""
 
+import atexit
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     in_main_program = argv is None
     if in_main_program and signal.getsignal(signal.SIGINT) is not None:
         signal.signal(signal.SIGINT, _interrupt)
+        # Runs last: Python then gives up our handler, and a Ctrl-C would end the process without its exit code.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     try:
         from rocsolid.cli.app import run
 
