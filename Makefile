@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 TRITON ?= triton==3.7.1
 
-.PHONY: demo test checks-and-slow-tests other-tests test-hip lint types contracts docs docs-serve generate tutorials unit browser clean
+.PHONY: demo test checks-and-slow-tests other-tests test-hip lint types contracts docs docs-serve generate tutorials unit fuzz browser clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
@@ -65,6 +65,14 @@ docs: $(VENV)/.test
 
 docs-serve: $(VENV)/.test
 	$(BIN)/mkdocs serve
+
+# Mutate every kind of file and argument that rocsolid reads, for some minutes. A failing input is kept and named.
+FUZZ_INPUTS ?= 100000
+FUZZ_ARGUMENTS ?= 5000
+FUZZ_SEED ?= 1
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.hardening.fuzz --inputs $(FUZZ_INPUTS) --arguments $(FUZZ_ARGUMENTS) --seed $(FUZZ_SEED)
+	$(BIN)/python -m tests.hardening.interrupts --points 200 --seed $(FUZZ_SEED)
 
 # Write the pages that are generated from declarations.
 generate: $(VENV)/.test

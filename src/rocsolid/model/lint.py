@@ -41,4 +41,4 @@ def fingerprint(finding: Finding) -> str:
     """Identifies a finding across edits elsewhere in its file: a hash of rule, file, subject and the text of the line."""
     file = finding.location.rpartition(":")[0]
     text = "\n".join([finding.code, file, finding.subject, str(finding.facts.get("text", ""))])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]

@@ -7,6 +7,7 @@ writes its own file. A truncated file is read up to its end.
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -40,6 +41,8 @@ _BREAK: Final = re.compile(
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _RANK: Final = re.compile(r"_rank_(\d+)_")
 _CACHES: Final = re.compile(r"(fx_graph|aotautograd)_cache_(hit|miss|bypass)")
+# What entries of an unexpected shape raise.
+_DAMAGE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass
@@ -86,10 +89,14 @@ def read_trace(path: Path, rank: int | None = None) -> CompileLog:
     if not events:
         msg = f"{path} contains no trace of a compile; TORCH_TRACE=DIR writes files DIR/*.log"
         raise InputError(msg)
-    times = [t for e in events if isinstance(e, PhaseTimed) for t in (e.start_s, e.end_s)]
-    begin, end = min(times, default=0.0), max(times, default=0.0)
-    started = datetime.fromtimestamp(begin, timezone.utc).isoformat(timespec="seconds")
-    return build_log(events, started_s=begin, ended_s=end, started_at=started, torch=torch, source="trace")
+    try:
+        times = [t for e in events if isinstance(e, PhaseTimed) for t in (e.start_s, e.end_s)]
+        begin, end = min(times, default=0.0), max(times, default=0.0)
+        started = datetime.fromtimestamp(begin, timezone.utc).isoformat(timespec="seconds")
+        return build_log(events, started_s=begin, ended_s=end, started_at=started, torch=torch, source="trace")
+    except (*_DAMAGE, OSError) as broken:
+        msg = f"{path} is damaged: the values of its entries do not fit together ({type(broken).__name__}: {broken})"
+        raise InputError(msg) from broken
 
 
 def _rank(file: Path) -> int | None:
@@ -120,31 +127,36 @@ def _entries(file: Path) -> Iterator[tuple[str, dict[str, Any], str]]:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
 def _events(file: Path, reader: _Reader) -> Iterator[CompileEvent]:
     for thread, head, payload in _entries(file):
-        if "str" in head:
-            reader.strings[head["str"][1]] = head["str"][0]
-        elif "chromium_event" in head:
-            yield from _phase_events(reader, head, _json(payload), thread)
-        elif "dynamo_start" in head:
-            yield from _start_events(reader, head, thread)
-        elif "dynamo_output_graph" in head:
-            graph = read_graph(payload)
-            unit = reader.unit(head)
-            yield GraphTraced(
-                unit=unit, nodes=graph.nodes, inputs=graph.inputs, operators=graph.operators, locations=graph.locations
-            )
-        elif "inductor_output_code" in head:
-            backward = graph_kind(payload) is GraphKind.BACKWARD
-            yield CodeGenerated(unit=reader.unit(head), backward=backward, source=payload)
-        elif "compilation_metrics" in head or "bwd_compilation_metrics" in head:
-            yield from _metric_events(reader, head)
-        elif "artifact" in head:
-            yield from _artifact_events(reader, head, payload, thread)
+        with suppress(*_DAMAGE):  # a damaged entry: the others can be read
+            yield from list(_entry_events(reader, thread, head, payload))
+
+
+def _entry_events(reader: _Reader, thread: str, head: dict[str, Any], payload: str) -> Iterator[CompileEvent]:
+    if "str" in head:
+        reader.strings[head["str"][1]] = head["str"][0]
+    elif "chromium_event" in head:
+        yield from _phase_events(reader, head, _json(payload), thread)
+    elif "dynamo_start" in head:
+        yield from _start_events(reader, head, thread)
+    elif "dynamo_output_graph" in head:
+        graph = read_graph(payload)
+        unit = reader.unit(head)
+        yield GraphTraced(
+            unit=unit, nodes=graph.nodes, inputs=graph.inputs, operators=graph.operators, locations=graph.locations
+        )
+    elif "inductor_output_code" in head:
+        backward = graph_kind(payload) is GraphKind.BACKWARD
+        yield CodeGenerated(unit=reader.unit(head), backward=backward, source=payload)
+    elif "compilation_metrics" in head or "bwd_compilation_metrics" in head:
+        yield from _metric_events(reader, head)
+    elif "artifact" in head:
+        yield from _artifact_events(reader, head, payload, thread)
 
 
 def _start_events(reader: _Reader, head: dict[str, Any], thread: str) -> Iterator[CompileEvent]:

@@ -6,6 +6,7 @@
 
 #define _GNU_SOURCE /* memmem */
 
+#include <sys/random.h>
 #include "json.h"
 #include "string_table.h"
 #include "template.h"
@@ -378,7 +379,14 @@ void scanner_free(scanner *s) {
     free(s);
 }
 
-scanner *scanner_new(void) { return calloc(1, sizeof(scanner)); }
+scanner *scanner_new(void) {
+    scanner *s = calloc(1, sizeof(scanner));
+    for (size_t n = 0; s && n < sizeof s->strings / sizeof *s->strings; n++) {
+        uint64_t *seed = &s->strings[n].seed;
+        if (getrandom(seed, sizeof *seed, GRND_NONBLOCK) != sizeof *seed) *seed = 0x9E3779B97F4A7C15u ^ (uintptr_t)s;
+    }
+    return s;
+}
 
 /* Adds a category whose events are stored in table `which`. Must be called before any text is read. */
 int scanner_add_category(scanner *s, const char *category, int which, int kind) {
