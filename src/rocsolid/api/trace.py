@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.compile_log import CompileLog
-from rocsolid.model.finding import Finding, worst_first
+from rocsolid.model.finding import Finding
 from rocsolid.model.trace import TRACE_SCHEMA, TraceComparison, TraceFile, TraceReport
 from rocsolid.model.trace_view import FlameGraph, Timeline
+from rocsolid.rules.recoverable import most_time_first
 from rocsolid.rules.trace_rules import check_traces
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def analyze_traces(
             timelines[str(file)] = replace(build_timeline(columns), flame=flame)
     merged = merge_counter_files(analyzed)
     findings = [*check_traces(merged), *(_compile_findings(merged, log) if log else ())]
-    report = TraceReport(files=merged, findings=tuple(worst_first(findings)))
+    report = TraceReport(files=merged, findings=tuple(most_time_first(findings)))
     return AnalyzedTraces(report=report, timelines=timelines)
 
 
@@ -167,7 +168,7 @@ def trace_ranks(
     traces, errors = analyze_ranks(all_files, engine)
     traces, compile_findings = _add_logs(traces, torch_trace) if torch_trace else (traces, [])
     ranks = compare_ranks(traces)
-    findings = worst_first([*check_traces(traces, ranks), *compile_findings])
+    findings = most_time_first([*check_traces(traces, ranks), *compile_findings])
     return TraceReport(files=traces, findings=tuple(findings), ranks=ranks), errors
 
 

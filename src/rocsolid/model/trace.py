@@ -102,6 +102,9 @@ class IdleTime:
     gap_count: int
     time_ns: int
     capture_ns: int = 0  # the part during which a graph was being captured
+    in_call_ns: int = 0  # the part during which the call that launched the next work was running
+    in_graph_launch_ns: int = 0  # of this, in calls that launch a graph
+    longest_ns: int = 0  # the longest gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,7 @@ class Gap:
     launch_call: str  # the runtime call that launched `next_work`
     operator: str  # the operator that launched `next_work`
     host_activity: str  # what the launching thread did during the gap
+    host_operator: str = ""  # the operator that made the host wait, such as aten::item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,8 +399,10 @@ class KernelChangeKind(Enum):
     """How a kernel changed between two traces."""
 
     SAME = "same"
-    FASTER = "faster"
+    FASTER = "faster"  # less total time, and not only because of fewer runs
     SLOWER = "slower"
+    FEWER = "fewer runs"  # less total time although one run takes as long or longer
+    MORE = "more runs"
     REPLACED = "replaced"  # the same operator launches another kernel at the same position
     ADDED = "added"
     REMOVED = "removed"
@@ -415,6 +421,36 @@ class KernelChange:
     after_count: int
     before_ns: int
     after_ns: int
+
+    @property
+    def delta_ns(self) -> int:
+        """The time after, minus the time before."""
+        return self.after_ns - self.before_ns
+
+
+class MatchLevel(Enum):
+    """What the work of two traces has in common."""
+
+    SHAPE = "operator and shape"
+    OPERATOR = "operator"
+    CATEGORY = "category"
+    NONE = "unmatched"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorChange:
+    """Work that two traces have in common, before and after. The changes of all rows add up to the total difference."""
+
+    match: MatchLevel
+    operator: str  # empty when only the category matches
+    shape: str  # empty when shapes are unknown or differ
+    category: Category
+    before_count: int  # device events
+    after_count: int
+    before_ns: int
+    after_ns: int
+    before_kernel: str  # with the most time
+    after_kernel: str
 
     @property
     def delta_ns(self) -> int:
@@ -443,6 +479,10 @@ class TraceComparison(NotebookResult):
     categories: tuple[MetricChange, ...]
     idle: tuple[MetricChange, ...]
     kernels: tuple[KernelChange, ...]
+    operators: tuple[OperatorChange, ...] = ()  # the largest change first
+    by_operator: tuple[MetricChange, ...] = ()  # the same, added up by operator, or by category where it is unknown
+    before_steps: int = 0
+    after_steps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from rocsolid.model.trace import Category, CategoryTime, CopyRow, DeviceRoofline, KernelRow, KernelShare, OperatorRow
-from rocsolid.trace.analysis.categories import category
+from rocsolid.trace.analysis.categories import category, operator_category
 from rocsolid.trace.analysis.cost_model import Cost, operator_cost, parse_inputs
 from rocsolid.trace.analysis.kernel_labels import kernel_labels
 from rocsolid.trace.analysis.link_launches import Origins
@@ -135,6 +135,7 @@ def operator_rows(
     host = dict(_sums(_pairs(ops.name, ops.detail, columns), ops.end - ops.start)) if len(ops) else {}
     duration = device.end - device.start
     pairs = _pairs(origins.operator, origins.detail, columns)
+    categories = _with_operators(columns, origins.operator, categories)
     _, compact = np.unique(pairs, return_inverse=True)
     key = (compact * len(CATEGORIES) + categories) * 2 + in_graph
     return tuple(
@@ -143,6 +144,16 @@ def operator_rows(
             key=lambda row: (-row.device_ns, row.name, row.shape),
         )
     )
+
+
+def _with_operators(columns: TraceColumns, operator: Column, categories: Column) -> Column:
+    """Return the category of each event; that of its operator where it is clear, also for its copies and memsets."""
+    known = [(n, operator_category(columns.names[n])) for n in sorted_unique(operator).tolist() if n >= 0]
+    by_operator = np.full(len(columns.names) + 1, -1, dtype=np.int8)
+    for number, found in known:
+        by_operator[number] = CATEGORIES.index(found) if found else -1
+    own = by_operator[operator]  # -1, no operator, is the last entry
+    return np.where(own >= 0, own, categories)
 
 
 def _pairs(name: Column, detail: Column, columns: TraceColumns) -> Column:
