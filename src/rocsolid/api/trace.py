@@ -53,6 +53,7 @@ def analyze_traces(
     perfetto_file: Path | None = None,
     parquet_folder: Path | None = None,
     torch_trace: Path | None = None,
+    capture: Path | None = None,
 ) -> AnalyzedTraces:
     """Analyze files one after another. The timeline, Perfetto and Parquet files are made from the first file only.
 
@@ -65,6 +66,7 @@ def analyze_traces(
         perfetto_file: write a trace for Perfetto to this file.
         parquet_folder: write Parquet files to this folder.
         torch_trace: the TORCH_TRACE folder of the same run, for the function and line of each compiled region.
+        capture: a trace of the capture of the graphs that are replayed, for the operators and shapes of their kernels.
 
     """
     from rocsolid.trace.read import require_extra
@@ -79,7 +81,10 @@ def analyze_traces(
     timelines: dict[str, Timeline] = {}
     for index, file in enumerate(files):
         columns = read_trace(file)
-        result = analyze_trace(file, columns)
+        if capture:
+            columns, result = _with_capture(file, columns, capture)
+        else:
+            result = analyze_trace(file, columns)
         with_timeline = timeline and index == 0
         flame = None
         if stacks or with_timeline:
@@ -99,6 +104,27 @@ def analyze_traces(
     findings = [*check_traces(merged), *(_compile_findings(merged, log) if log else ())]
     report = TraceReport(files=merged, findings=tuple(most_time_first(findings)))
     return AnalyzedTraces(report=report, timelines=timelines)
+
+
+def _with_capture(file: Path, columns: "TraceColumns", capture_file: Path) -> tuple["TraceColumns", TraceFile]:
+    """Analyze a trace with the operators, shapes and Python lines of the capture of its graphs."""
+    from rocsolid.trace.analysis.analyze import analyze_trace
+    from rocsolid.trace.analysis.capture_origins import add_capture
+    from rocsolid.trace.analysis.launch_stacks import capture_locations
+    from rocsolid.trace.analysis.link_launches import find_origins, link_launches
+    from rocsolid.trace.read import read_trace
+    from rocsolid.trace.readers.python_frames import has_frames, read_frames
+
+    capture = read_trace(capture_file)
+    links = link_launches(columns)
+    replays = add_capture(columns, links, find_origins(columns, links), capture, str(capture_file))
+    result = analyze_trace(file, replays.columns, replays.origins, replays.match)
+    if has_frames(capture):
+        locations = capture_locations(replays.columns, result, capture, replays.launch)
+        for frames in read_frames(capture_file):
+            locations.add(frames)
+        result = locations.apply(result)
+    return replays.columns, result
 
 
 def _compile_log(folder: Path, rank: int | None = None) -> CompileLog:
@@ -122,17 +148,21 @@ def _add_python_stacks(
 ) -> tuple[TraceFile, FlameGraph | None]:
     """Read the Python functions of a trace. Add the lines that launched kernels, and build the flame graph."""
     from rocsolid.trace.analysis.launch_stacks import launch_locations
-    from rocsolid.trace.export.flame import FlameGraphBuilder
+    from rocsolid.trace.analysis.modules import ModuleTimes
+    from rocsolid.trace.export.flame import FlameGraphBuilder, launch_times
     from rocsolid.trace.readers.python_frames import has_frames, read_frames
 
     if not has_frames(columns):
         return result, None
     locations, builder = launch_locations(columns, result), FlameGraphBuilder()
+    modules = ModuleTimes(launches=launch_times(columns))
     for frames in read_frames(file):
         locations.add(frames)
+        modules.add(frames)
         if flame:
             builder.add(frames)
-    return locations.apply(result), builder.build(columns) if flame else None
+    result = replace(locations.apply(result), modules=modules.rows())
+    return result, builder.build(columns) if flame else None
 
 
 def _export(

@@ -371,6 +371,28 @@ class HardwareUtilization:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CaptureMatch:
+    """How many kernels of graph replays have their operator from a trace of the capture."""
+
+    file: str  # the trace of the capture
+    graphs: int  # that were captured in it
+    launches: int  # in these captures
+    kernels: int  # in graph replays
+    matched_kernels: int  # whose launch was found in a capture
+    kernels_with_operator: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleRow:
+    """Device time of the work that one `nn.Module` launched."""
+
+    name: str
+    calls: int
+    device_ns: int  # with the modules inside it
+    own_ns: int  # without them
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceFile:
     """The analysis of one file."""
 
@@ -392,6 +414,8 @@ class TraceFile:
     counters: tuple[CounterRow, ...] = ()
     hardware: HardwareUtilization | None = None
     compile_log: CompileLogMatch | None = None
+    capture: CaptureMatch | None = None  # with `--capture`
+    modules: tuple[ModuleRow, ...] = ()  # with `--stacks`, where the trace contains modules
     counter_files: tuple[str, ...] = ()  # other files that some of `counters` come from
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from rocsolid.catalog.counters import HARDWARE_COUNTERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
+    CaptureMatch,
     CompileLogMatch,
     DeviceTrace,
     GraphCaptures,
@@ -55,6 +56,7 @@ def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
     ]
     lines += [terminal.paint(terminal.wrap(f"counters from {name}"), "dim") for name in file.counter_files]
     lines += [terminal.paint(terminal.wrap(f"damaged: {text}"), "yellow") for text in file.damage]
+    lines += [terminal.wrap(capture_match_text(file.capture))] if file.capture else []
     captured = captures_text(file.captures)
     lines += [terminal.wrap(captured)] if captured else []
     if not file.devices:
@@ -295,6 +297,16 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
                 for r in file.regions[:rows]
             ],
         )
+    if file.modules:
+        yield _table(
+            terminal,
+            "device time by module",
+            ("", "calls", "own", "with inner modules"),
+            [
+                (short_name(r.name, 60), f"{r.calls:,}", time(r.own_ns), time(r.device_ns))
+                for r in file.modules[: rows * 2]
+            ],
+        )
     if file.graph_breaks:
         yield f"{file.graph_breaks + 1} compiled regions; {file.graph_breaks} of them exist only because of a graph break or a recompile"
     if file.compile_log:
@@ -311,6 +323,13 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
         )
     for curve in file.memory:
         yield f"memory of device {curve.device}: peak {size(curve.peak_bytes)}"
+
+
+def capture_match_text(match: CaptureMatch) -> str:
+    """Return how many kernels of graph replays have their operator from a trace of the capture."""
+    share = f"{match.kernels_with_operator:,} of {match.kernels:,} kernels in graph replays"
+    captured = f"{match.graphs} captured graph{'' if match.graphs == 1 else 's'}, {match.launches:,} launches"
+    return f"{share} have their operator from {match.file} ({captured})"
 
 
 def captures_text(captures: GraphCaptures) -> str:
