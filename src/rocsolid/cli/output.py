@@ -60,6 +60,21 @@ def require_writable(out: Path) -> None:
         raise InputError(msg)
 
 
+def announce_plan(file: str | Path) -> None:
+    """Check a plan file, and print what it sets before anything uses it; raises InputError or PlanError."""
+    from rocsolid.catalog.plan_check import check_plan
+    from rocsolid.model.plan import Plan
+
+    plan = check_plan(Plan.load(file), str(file))
+    lines = [f"  {d.id} = {'(not set)' if d.value is None else repr(d.value)}" for d in plan] or ["  nothing"]
+    sys.stderr.write(printable("\n".join([f"rocsolid: the plan {file} sets:", *lines]) + "\n"))
+
+
+def printable(text: str) -> str:
+    """Return the text with control characters shown as escapes; a name from elsewhere must not control the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 def read(file: Path) -> str:
     """Return a file's text; raises InputError with the reason when it cannot be read."""
     try:
