@@ -76,7 +76,9 @@ def short(trace: TraceFile) -> TraceFile:
 
 
 def slow(ms: int, roofline: float | None) -> TraceFile:
-    row = OperatorRow(name="aten::mm", shape="512x64, 64x64", count=2, calls=2, device_ns=ms * MS, host_ns=0, roofline=roofline)
+    row = OperatorRow(
+        name="aten::mm", shape="512x64, 64x64", count=2, calls=2, device_ns=ms * MS, host_ns=0, roofline=roofline
+    )
     return file(device(operators=(row,)))
 
 

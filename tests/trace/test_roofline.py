@@ -27,7 +27,9 @@ def detail(dims: object, types: object, values: object = ()) -> str:
 
 def test_every_kernel_name_of_all_our_traces_has_its_category() -> None:
     """The names come from 43 public traces of twelve GPU models, each with the operator that launched it most."""
-    wrong = [(name, operator, expected) for expected, operator, name in KERNELS if category(name, operator).value != expected]
+    wrong = [
+        (name, operator, expected) for expected, operator, name in KERNELS if category(name, operator).value != expected
+    ]
 
     assert not wrong
     assert not [name for expected, _, name in KERNELS if expected == "other"]
@@ -64,7 +66,9 @@ def test_flops_and_bytes_equal_those_of_tracelens(row: dict[str, object]) -> Non
     one_gradient = row["name"] == "aten::convolution_backward" and "[False, True" in str(row["values"])
     parts = 2 if one_gradient else 1
     # It leaves out the bias of some convolutions, at most 3 % of their FLOPs.
-    assert parts * cost.flops == pytest.approx(float(str(row["gflop"])) * 1e9, rel=0.035 if "conv" in str(row["name"]) else 0.01)
+    assert parts * cost.flops == pytest.approx(
+        float(str(row["gflop"])) * 1e9, rel=0.035 if "conv" in str(row["name"]) else 0.01
+    )
     assert parts * cost.bytes == pytest.approx(float(str(row["mib"])) * 2**20, rel=0.01)
 
 
@@ -104,8 +108,12 @@ def test_a_chip_is_inferred_from_its_name_or_its_size(name: str, units: int, mem
 
 def test_attention_costs_half_when_causal_and_depends_on_the_layout() -> None:
     shape, types = [2, 8, 128, 64], ["c10::Half"] * 3
-    full = operator_cost("aten::_scaled_dot_product_flash_attention", detail([shape] * 3, types, ["", "", "", "0.", "False"]))
-    half = operator_cost("aten::_scaled_dot_product_flash_attention", detail([shape] * 3, types, ["", "", "", "0.", "True"]))
+    full = operator_cost(
+        "aten::_scaled_dot_product_flash_attention", detail([shape] * 3, types, ["", "", "", "0.", "False"])
+    )
+    half = operator_cost(
+        "aten::_scaled_dot_product_flash_attention", detail([shape] * 3, types, ["", "", "", "0.", "True"])
+    )
     assert full
     assert half
     assert full.flops == 4 * 2 * 8 * 128 * 128 * 64 == 2 * half.flops
@@ -114,7 +122,9 @@ def test_attention_costs_half_when_causal_and_depends_on_the_layout() -> None:
     assert other.flops == full.flops
 
 
-@pytest.mark.parametrize("text", ["", "x", "\0\0", detail([[1, -2]], ["float"]), detail([[4, 4], [5, 4]], ["float", "float"])])
+@pytest.mark.parametrize(
+    "text", ["", "x", "\0\0", detail([[1, -2]], ["float"]), detail([[4, 4], [5, 4]], ["float", "float"])]
+)
 def test_inputs_that_make_no_sense_have_no_cost(text: str) -> None:
     assert operator_cost("aten::mm", text) is None
 
@@ -136,7 +146,9 @@ def test_tensile_kernels_have_distinct_labels() -> None:
     labels = [row.label for row in tensile]
 
     assert len(set(labels)) == len(labels) > 10
-    assert all(label.startswith("Tensile A") and len(label) < 120 for label in labels)
+    assert all(label.startswith("Tensile ") and len(label) < 60 for label in labels)
     assert sum("MT" in label for label in labels) > 10
-    (mangled,) = kernel_labels(["_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb0EEEvPT0_PT_PfS4_"]).values()
+    (mangled,) = kernel_labels(
+        ["_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb0EEEvPT0_PT_PfS4_"]
+    ).values()
     assert mangled == "aiter::add_rmsnorm_quant_kernel"

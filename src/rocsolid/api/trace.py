@@ -14,9 +14,11 @@ from rocsolid.rules.recoverable import most_time_first
 from rocsolid.rules.trace_rules import check_traces
 
 if TYPE_CHECKING:
+    from rocsolid.trace.analysis.link_launches import Origins
     from rocsolid.trace.columns import TraceColumns
 
 _MAX_REPORT_BYTES: Final = 256 << 20
+_MAX_FUNCTIONS: Final = 300_000  # with more Python functions, the flame graph is only made with `stacks`
 
 
 def trace(*files: str | Path) -> TraceReport:
@@ -61,8 +63,8 @@ def analyze_traces(
 
     Args:
         files: the traces.
-        timeline: also build the timeline, and the flame graph if the trace contains Python functions.
-        stacks: read the file a second time to find the Python lines that launched the kernels with the most time.
+        timeline: also build the timeline, and the flame graph if the trace contains Python functions (at most 300,000).
+        stacks: read the file a second time to find the Python lines and modules that launched the kernels.
         perfetto_file: write a trace for Perfetto to this file.
         parquet_folder: write Parquet files to this folder.
         torch_trace: the TORCH_TRACE folder of the same run, for the function and line of each compiled region.
@@ -81,13 +83,15 @@ def analyze_traces(
     timelines: dict[str, Timeline] = {}
     for index, file in enumerate(files):
         columns = read_trace(file)
+        origins = None
         if capture:
-            columns, result = _with_capture(file, columns, capture)
+            columns, origins, result = _with_capture(file, columns, capture)
         else:
             result = analyze_trace(file, columns)
         with_timeline = timeline and index == 0
         flame = None
-        if stacks or with_timeline:
+        few_functions = columns.unused_events.get("python_function", 0) <= _MAX_FUNCTIONS
+        if stacks or (with_timeline and few_functions):
             result, flame = _add_python_stacks(file, columns, result, flame=with_timeline)
         if log and torch_trace:
             from rocsolid.trace.analysis.compiled_regions import add_compile_log
@@ -99,14 +103,16 @@ def analyze_traces(
         if with_timeline:
             from rocsolid.trace.export.timeline import build_timeline
 
-            timelines[str(file)] = replace(build_timeline(columns), flame=flame)
+            timelines[str(file)] = replace(build_timeline(columns, result, origins), flame=flame)
     merged = merge_counter_files(analyzed)
     findings = [*check_traces(merged), *(_compile_findings(merged, log) if log else ())]
     report = TraceReport(files=merged, findings=tuple(most_time_first(findings)))
     return AnalyzedTraces(report=report, timelines=timelines)
 
 
-def _with_capture(file: Path, columns: "TraceColumns", capture_file: Path) -> tuple["TraceColumns", TraceFile]:
+def _with_capture(
+    file: Path, columns: "TraceColumns", capture_file: Path
+) -> tuple["TraceColumns", "Origins", TraceFile]:
     """Analyze a trace with the operators, shapes and Python lines of the capture of its graphs."""
     from rocsolid.trace.analysis.analyze import analyze_trace
     from rocsolid.trace.analysis.capture_origins import add_capture
@@ -124,7 +130,7 @@ def _with_capture(file: Path, columns: "TraceColumns", capture_file: Path) -> tu
         for frames in read_frames(capture_file):
             locations.add(frames)
         result = locations.apply(result)
-    return replays.columns, result
+    return replays.columns, replays.origins, result
 
 
 def _compile_log(folder: Path, rank: int | None = None) -> CompileLog:

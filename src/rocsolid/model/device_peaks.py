@@ -17,7 +17,9 @@ class DevicePeaks:
     compute_units: int  # 0 where the device's name fits two models with different numbers of units
     waves_per_unit: int  # wavefronts that one compute unit can hold; 0 where unknown
     evidence: tuple[Evidence, ...]
-    memory_gb: int = 0  # its size, to tell models with the same name or number of compute units apart; 0 where it does not matter
+    memory_gb: int = (
+        0  # its size, to tell models with the same name or number of compute units apart; 0 where it does not matter
+    )
     # Dense peak of matrix units (of vector units for fp32 on NVIDIA) in 10^12 operations per second, by type.
     tflops: Mapping[str, float] = field(default_factory=dict)
 

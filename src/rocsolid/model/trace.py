@@ -203,6 +203,7 @@ class OperatorRow:
     kernels: tuple[KernelShare, ...] = ()  # the most time first
     flops: float | None = None  # of all calls; None when the cost is unknown
     bytes: float | None = None  # that have to be moved at least
+    arithmetic: str = ""  # the type of the operations, such as bf16; empty when only the bytes matter
     roofline: float | None = None  # the least possible time / the time it took; None when the peaks are unknown
 
     @property

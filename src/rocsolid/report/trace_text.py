@@ -85,9 +85,8 @@ def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[s
     ]
     if idle:
         yield _table(terminal, "idle time by cause", ("", "time", "of span", "gaps"), idle)
-    if total and device.unknown_ns > _MAX_UNKNOWN_SHARE * total:
-        text = f"{percent(device.unknown_ns, total)} of the device time is in kernels of unknown category (other)"
-        yield terminal.paint(terminal.wrap(text), "yellow")
+    if unknown := unknown_text(device):
+        yield terminal.paint(terminal.wrap(unknown), "yellow")
     if any(row.name for row in device.operators):
         yield _operators(device, terminal, rows=rows)
     if device.messages:
@@ -119,6 +118,14 @@ def _operators(device: DeviceTrace, terminal: Terminal, *, rows: int) -> str:
     ]
     headings = ("", "device time", "calls", "TFLOP/s", "GB/s", "of roofline")
     return _table(terminal, f"operators by shape ({roofline_text(device)})", headings, cells)
+
+
+def unknown_text(device: DeviceTrace) -> str:
+    """Return a sentence when more than 2 % of the device time is in kernels of unknown category; otherwise nothing."""
+    total = sum(row.time_ns for row in device.categories)
+    if device.unknown_ns <= _MAX_UNKNOWN_SHARE * total:
+        return ""
+    return f"{percent(device.unknown_ns, total)} of the device time is in kernels of unknown category (other)"
 
 
 def operator_text(row: OperatorRow) -> str:
@@ -268,7 +275,9 @@ def _launch_details(device: DeviceTrace, terminal: Terminal, *, rows: int) -> It
         ]
         text = "; ".join(filter(None, details))
         if text:
-            yield terminal.wrap(terminal.paint(text, "dim"), indent="      ", first=f"  {short_name(row.label or row.name, 40)}: ")
+            yield terminal.wrap(
+                terminal.paint(text, "dim"), indent="      ", first=f"  {short_name(row.label or row.name, 40)}: "
+            )
 
 
 def rates_text(row: KernelRow) -> str:

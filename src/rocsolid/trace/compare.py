@@ -88,18 +88,14 @@ def _operator_changes(old: DeviceTrace, new: DeviceTrace) -> Iterator[OperatorCh
         yield _operator_change(MatchLevel.NONE, [], [row])
 
 
-def _grouped(
-    rows: Iterable[OperatorRow], key: Callable[[OperatorRow], Hashable]
-) -> dict[Hashable, list[OperatorRow]]:
+def _grouped(rows: Iterable[OperatorRow], key: Callable[[OperatorRow], Hashable]) -> dict[Hashable, list[OperatorRow]]:
     groups: dict[Hashable, list[OperatorRow]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
     return groups
 
 
-def _operator_change(
-    level: MatchLevel, before: Sequence[OperatorRow], after: Sequence[OperatorRow]
-) -> OperatorChange:
+def _operator_change(level: MatchLevel, before: Sequence[OperatorRow], after: Sequence[OperatorRow]) -> OperatorChange:
     first = (before or after)[0]
     return OperatorChange(
         match=level,

@@ -35,7 +35,9 @@ _ADVICE = {
     Category.COPY: "rs.optimize fuses copies into their neighbours; keep one memory layout to avoid them.",
 }
 _FUSE = "rs.optimize or rs.compile fuses it with its neighbours."
-_MATH_ATTENTION = "This is attention on the math path: call F.scaled_dot_product_attention, or let rs.optimize replace it."
+_MATH_ATTENTION = (
+    "This is attention on the math path: call F.scaled_dot_product_attention, or let rs.optimize replace it."
+)
 _SKINNY_ADVICE = "The matrix product is skinny and bound by memory; rs.optimize tries kernels for such shapes."
 
 RULE = Rule(

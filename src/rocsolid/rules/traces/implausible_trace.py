@@ -53,7 +53,9 @@ RULE = Rule(
     since="0.1",
 )
 _LOST_IN_GRAPHS = (
-    issue("sgl-project/sglang#35390", "Profiles of HIP graphs on ROCm 7.2 images lacked up to 87 % of the decode kernels."),
+    issue(
+        "sgl-project/sglang#35390", "Profiles of HIP graphs on ROCm 7.2 images lacked up to 87 % of the decode kernels."
+    ),
 )
 
 

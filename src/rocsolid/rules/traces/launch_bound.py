@@ -30,7 +30,7 @@ from rocsolid.rules.recoverable import recoverable
 
 _MIN_LATE_SHARE = 0.1  # of the traced time
 _MIN_SHARE = 0.02  # less is only a note
-_ASSUMPTION = "the CPU can launch early enough, for example because a graph replaces the launches"
+_ASSUMPTION = "every launch comes early enough"
 _NO_GAIN = {"gain": ""}
 _MIN_REPLAYED_SHARE = 0.5  # of the kernel time
 _CAPTURE_ADVICE = "Capture the call in a graph: fast = rs.capture(model)."

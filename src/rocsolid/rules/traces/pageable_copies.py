@@ -49,5 +49,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
                 direction=row.direction,
                 megabytes=row.bytes / 1e6,
                 gb_per_s=row.gb_per_s,
-                **recoverable(0, row.time_ns - row.bytes / _PINNED_GB_PER_S, f"pinned copies run at {_PINNED_GB_PER_S:.0f} GB/s"),
+                **recoverable(
+                    0, row.time_ns - row.bytes / _PINNED_GB_PER_S, f"pinned copies run at {_PINNED_GB_PER_S:.0f} GB/s"
+                ),
             )

@@ -99,9 +99,7 @@ def _device(
         stream_count=len(sorted_unique(device.stream)),
         memset_count=int((device.kind == EventKind.MEMSET).sum()),
         categories=kernels.category_times(device, categories),
-        kernels=kernels.with_rates(
-            kernels.kernel_rows(columns, device, in_graph, operator, categories), operators
-        ),
+        kernels=kernels.with_rates(kernels.kernel_rows(columns, device, in_graph, operator, categories), operators),
         idle=idle_times(gaps, captures),
         gaps=longest_gaps(columns, device, gaps, links, operator),
         copies=kernels.copy_rows(columns, device),

@@ -41,7 +41,11 @@ _GEMM: Final = {  # the positions of the two factors
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::_scaled_mm", "aten::_int_mm"), (0, 1)),
     **dict.fromkeys(("aten::addmm", "aten::baddbmm", "aten::addmm_", "aten::_addmm_activation"), (1, 2)),
 }
-_LINEAR: Final = ("aten::linear", "vllm::rocm_unquantized_gemm", "aiter::gemm_a16w16")  # the second factor is transposed
+_LINEAR: Final = (
+    "aten::linear",
+    "vllm::rocm_unquantized_gemm",
+    "aiter::gemm_a16w16",
+)  # the second factor is transposed
 _ATTENTION: Final = re.compile(r"^aten::_?(scaled_dot_product_)?(flash|efficient|cudnn)?_?attention(_forward)?$")
 _CONVOLUTION: Final = {  # the positions of stride, padding and dilation among the arguments, and whether a bias may be third
     "aten::cudnn_convolution": (3, 2, 4),

@@ -13,7 +13,16 @@ from rocsolid.trace.readers.python_frames import Frames
 _MAX_KERNELS: Final = 40
 _LAUNCHES_PER_KERNEL: Final = 3
 # Frames of torch, Triton and AITER: the frame that called them is more useful.
-_TORCH_FRAMES: Final = ("torch/", "triton/", "aiter/jit/", "<built-in", "nn.Module", "/torch/", "site-packages/torch/", "<string>")
+_TORCH_FRAMES: Final = (
+    "torch/",
+    "triton/",
+    "aiter/jit/",
+    "<built-in",
+    "nn.Module",
+    "/torch/",
+    "site-packages/torch/",
+    "<string>",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +72,7 @@ class LaunchLocations:
         return replace(device, kernels=tuple(rows))
 
 
-def capture_locations(
-    columns: TraceColumns, file: TraceFile, capture: TraceColumns, launch: Column
-) -> LaunchLocations:
+def capture_locations(columns: TraceColumns, file: TraceFile, capture: TraceColumns, launch: Column) -> LaunchLocations:
     """Prepare the search in the trace of a capture. `launch` has the launch call there of each device event, or -1."""
     device, calls = columns.device, capture.calls
     times: dict[tuple[str, str], list[int]] = {}

@@ -10,7 +10,8 @@ from rocsolid.model.trace import ModuleRow
 from rocsolid.trace.columns import Column
 from rocsolid.trace.readers.python_frames import Frames
 
-_MODULE: Final = re.compile(r"^nn\.Module: (.+)$")
+# The number of a layer is left out, so that all layers of one class are one row.
+_MODULE: Final = re.compile(r"^nn\.Module: (.+?)(?:_\d+)?$")
 
 
 @dataclass(kw_only=True)
