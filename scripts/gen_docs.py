@@ -336,16 +336,19 @@ def chips() -> str:
     lines = [
         "# GPUs and hardware counters",
         "",
-        "`rocsolid trace` compares the hardware counters of rocprofv3 with these peak figures.",
+        "`rocsolid trace` compares the hardware counters of rocprofv3, and the FLOPs and bytes of operators, with these peak figures.",
         "For a chip that is not listed, figures are shown without a peak.",
-        "Bandwidths are the vendor's figures, computed from bus and clock; we did not measure them.",
+        "All peaks are the vendor's figures; we did not measure them.",
+        "TFLOP/s are dense peaks of the matrix units (of the vector units for fp32 on NVIDIA), without sparsity.",
+        "A GPU without a name in the trace is recognised by its compute units and memory.",
         "On a card with two dies, each die is a separate device with half of the card's memory.",
         "",
-        "| Chip | Target | Memory, GB/s | Compute units | Wavefronts per unit |",
-        "|---|---|---|---|---|",
+        "| Chip | Target | Memory, GB/s | Compute units | Wavefronts per unit | TFLOP/s |",
+        "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {c.name} | {c.arch} | {c.memory_gb_per_s:,.1f} | {c.compute_units} | {c.waves_per_unit or 'unknown'} |"
+        f"| {c.name} | {c.arch} | {c.memory_gb_per_s:,.1f} | {c.compute_units} | {c.waves_per_unit or 'unknown'} "
+        f"| {', '.join(f'{kind} {value:g}' for kind, value in c.tflops.items())} |"
         for c in DEVICE_PEAKS
     ]
     evidence = {str(e): e for chip in DEVICE_PEAKS for e in chip.evidence}

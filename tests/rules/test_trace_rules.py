@@ -16,11 +16,13 @@ from rocsolid.model.trace import (
     Doubt,
     DoubtKind,
     Gap,
+    GraphCaptures,
     HostRegion,
     IdleCause,
     IdleTime,
     KernelRow,
     LaunchStats,
+    OperatorRow,
     RankRow,
     Ranks,
     TraceFile,
@@ -68,6 +70,18 @@ def copies(direction: str, count: int, size: int, memory: str = "pinned") -> Tra
     return file(device(copies=(row,)))
 
 
+def short(trace: TraceFile) -> TraceFile:
+    """The same in a trace of ten seconds."""
+    return replace(trace, devices=tuple(replace(d, span_ns=10_000 * MS) for d in trace.devices))
+
+
+def slow(ms: int, roofline: float | None) -> TraceFile:
+    row = OperatorRow(
+        name="aten::mm", shape="512x64, 64x64", count=2, calls=2, device_ns=ms * MS, host_ns=0, roofline=roofline
+    )
+    return file(device(operators=(row,)))
+
+
 def kernels(name: str, category: Category, ms: float, busy_ms: int = 50) -> TraceFile:
     row = KernelRow(
         name=name, category=category, count=4, total_ns=int(ms * MS), mean_ns=1.0, p50_ns=1, p99_ns=1,
@@ -96,14 +110,14 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
     "TRC002": ([idle(IdleCause.SYNC, 5), idle(IdleCause.BLOCKING_COPY, 2)], [idle(IdleCause.SYNC, 1), idle(IdleCause.LATE_LAUNCH, 30)]),
     "TRC003": (
         [copies("HtoD", 100, 100 * 512), copies("DtoH", 32, 32)],
-        [copies("DtoD", 100, 100), copies("HtoD", 31, 31), copies("HtoD", 100, 100 << 20)],
+        [short(copies("HtoD", 100, 100 * 512)), copies("DtoD", 100, 100), copies("HtoD", 31, 31), copies("HtoD", 100, 100 << 20)],
     ),
     "TRC004": (
         [kernels("Cijk_a", Category.GEMM, 80, busy_ms=95)],
         [kernels("Cijk_a", Category.GEMM, 80, busy_ms=85), kernels("k", Category.OTHER, 90, busy_ms=95)],
     ),
     "TRC005": ([idle(IdleCause.DATA_LOADER, 6)], [idle(IdleCause.DATA_LOADER, 4)]),
-    "TRC006": ([communication(12)], [communication(5)]),
+    "TRC006": ([communication(12), communication(2)], [communication(1)]),
     "TRC007": ([copies("HtoD", 3, 2_000_000, "pageable")], [copies("HtoD", 3, 2_000_000), copies("HtoD", 3, 9, "pageable")]),
     "TRC008": (
         [file(damage=("cut off",)), file(skipped_events=2), file(device(launches=LaunchStats(unlinked_count=5)))],
@@ -115,6 +129,7 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
         [kernels("void at::native::vectorized_elementwise_kernel<4>", Category.ELEMENTWISE, 20)],
         [kernels("triton_poi_fused_0", Category.ELEMENTWISE, 40), kernels("at::native::x", Category.ELEMENTWISE, 5)],
     ),
+    "TRC014": ([slow(10, 0.1)], [slow(10, 0.7), slow(2, 0.1), slow(10, None)]),
     "TRC013": ([file(doubts=(Doubt(kind=kind, text="lost"),)) for kind in DoubtKind], [file()]),
 }  # fmt: skip
 
@@ -139,6 +154,50 @@ def test_rule_reports_its_hazard_and_nothing_else(code: str) -> None:
             assert "{" not in text
     for trace in CASES[code][1]:
         assert found(trace, code) == []
+
+
+def test_advice_is_ranked_by_recoverable_time() -> None:
+    late = idle(IdleCause.LATE_LAUNCH, 30).devices[0]
+    both = replace(late, collectives=CollectiveTime(count=5, time_ns=60 * MS, exposed_ns=50 * MS))
+    findings = check_traces([file(both)])
+
+    assert [f.code for f in findings] == ["TRC006", "TRC001"]
+    assert [f.facts["recoverable_ms"] for f in findings] == [(0.0, 50.0), (30.0, 30.0)]
+    assert all(f.facts["assumption"] and "Recoverable: " in f.fix for f in findings)
+
+
+def test_time_inside_a_graph_launch_is_not_blamed_on_the_code_between_replays() -> None:
+    times = IdleTime(
+        cause=IdleCause.LATE_LAUNCH, gap_count=9, time_ns=30 * MS, in_call_ns=25 * MS, in_graph_launch_ns=25 * MS
+    )
+    (finding,) = found(file(device(idle=(times,), graph_kernel_time_ns=45 * MS)), "TRC001")
+
+    assert finding.fix.startswith("25.00 of 30.00 ms pass inside the launch of a graph")
+    assert finding.facts["recoverable_ms"] == (5.0, 30.0)
+
+
+def test_one_long_opening_gap_is_not_promised() -> None:
+    times = IdleTime(cause=IdleCause.LATE_LAUNCH, gap_count=9, time_ns=40 * MS, longest_ns=39 * MS)
+    (finding,) = found(file(device(idle=(times,))), "TRC001")
+
+    assert finding.severity is Severity.INFO
+    assert "One gap of 39.00 ms is most of the waiting and is not counted." in finding.why
+    assert finding.facts["recoverable_ms"] == (1.0, 1.0)
+
+
+def test_a_trace_with_captures_is_not_advised_to_capture() -> None:
+    trace = replace(idle(IdleCause.LATE_LAUNCH, 30), captures=GraphCaptures(count=1, recorded_launches=9, launches=10))
+    (finding,) = found(trace, "TRC001")
+
+    assert finding.fix.startswith("Profile calls that replay the graph")
+
+
+def test_a_sync_is_named_by_its_operator() -> None:
+    trace = idle(IdleCause.SYNC, 5)
+    gap = replace(trace.devices[0].gaps[0], host_activity="cudaStreamSynchronize", host_operator="aten::is_nonzero")
+    (finding,) = found(file(replace(trace.devices[0], gaps=(gap,))), "TRC002")
+
+    assert finding.fix.startswith("Move aten::is_nonzero (cudaStreamSynchronize) out of the step")
 
 
 def test_findings_about_a_doubtful_trace_are_notes_that_name_the_doubt() -> None:

@@ -110,7 +110,8 @@ def test_kineto_events_are_read_as_in_python(native: ctypes.CDLL, layout: str, f
     assert found["device"]["start"] == [20_001, 30_000, 40_100, 40_200, 40_300]
     assert found["device"]["bytes"] == [-1, 4096, -1, -1, -1]
     assert found["device"]["detail"][-2:] == [b'"allreduce"\x0064\0\0"BFloat16"\0\0', b""]
-    assert found["ops"]["detail"][2].count(b"\0") == 4 and b"1" not in found["ops"]["detail"][2]
+    assert found["ops"]["detail"][2].count(b"\0") == 4
+    assert b"1" not in found["ops"]["detail"][2]
 
 
 UNUSUAL = {

@@ -66,6 +66,54 @@ def test_kernels_of_two_vendors_are_matched_by_operator() -> None:
     assert any(row.before.startswith("sm90_xmma_gemm") and row.after.startswith("Cijk_") for row in matched)
 
 
+PAIRS = [
+    ("h100_qwen1.5-0.5b.json.gz", "mi300x_qwen1.5-0.5b.json.gz"),
+    ("h100_bert-small.json.gz", "mi300x_bert-small.json.gz"),
+    ("h200_policy_inference_25ms_39hz.json", "mi300x_pi0_bsz1_cudagraph_rocprof_26ms.json"),
+    ("mi300x_vllm_decode_full_hipgraph.json.gz", "mi300x_sglang_decode_hipgraph.json.gz"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), PAIRS)
+def test_operator_changes_add_up_to_the_total_difference(before: str, after: str) -> None:
+    totals = []
+    for name in (before, after):
+        (device,) = rs.trace(real(name)).files[0].devices
+        totals.append(sum(row.time_ns for row in device.categories))
+    comparison = rs.compare(real(before), real(after))
+
+    assert sum(row.before_ns for row in comparison.operators) == totals[0]
+    assert sum(row.after_ns for row in comparison.operators) == totals[1]
+    assert sum(row.delta_ns for row in comparison.operators) == totals[1] - totals[0]
+    assert sum(row.after - row.before for row in comparison.by_operator) == totals[1] - totals[0]
+
+
+def test_operators_of_two_vendors_are_compared_by_name_and_shape() -> None:
+    comparison = rs.compare(real(PAIRS[0][0]), real(PAIRS[0][1]))
+    totals = {row.name: (round(row.before / 1e6, 2), round(row.after / 1e6, 2)) for row in comparison.by_operator}
+
+    assert totals["aten::mm"] == (6.67, 8.66)
+    assert totals["aten::addmm"] == (2.33, 2.95)
+    assert not any("splitKreduce" in row.before and row.after.startswith("Cijk_") for row in comparison.kernels)
+
+
+def test_less_total_time_is_not_called_slower(tmp_path: Path) -> None:
+    before = write(tmp_path, "a.json", *[("k", "aten::mm", "10.000")] * 4)
+    after = write(tmp_path, "b.json", *[("k", "aten::mm", "12.000")] * 2)
+    (row,) = rs.compare(before, after).kernels
+
+    assert row.change.value == "fewer runs"
+
+
+def test_unmatched_time_is_shown(tmp_path: Path) -> None:
+    before = write(tmp_path, "a.json", ("k", "aten::mm", "10.000"), ("ncclDevKernel_x", "c10d::allreduce_", "7.000"))
+    after = write(tmp_path, "b.json", ("k", "aten::mm", "4.000"))
+    text = " ".join(run_cli("compare", str(before), str(after)).out.split())
+
+    assert "device time: 17.00 µs before, 4.00 µs after, -13.00 µs" in text
+    assert "unmatched: 7.00 µs before, 0 ns after" in text
+
+
 def test_the_command_compares_traces_and_saved_reports(tmp_path: Path) -> None:
     before = write(tmp_path, "a.json", ("k", "aten::mm", "10.000"))
     after = write(tmp_path, "b.json", ("k", "aten::mm", "4.000"))

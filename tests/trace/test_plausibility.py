@@ -61,7 +61,7 @@ def drop(trace: dict[str, Any], lost: Callable[[Event], bool]) -> None:
     trace["traceEvents"] = [event for event in trace["traceEvents"] if not lost(event)]
 
 
-def test_a_real_trace_of_nvidia_has_no_doubts(tmp_path: Path) -> None:
+def test_a_real_trace_of_nvidia_has_no_doubts() -> None:
     for name in (H200, QWEN):
         assert not doubts(rs.trace(real(name))), name
 
@@ -153,7 +153,7 @@ def test_a_shifted_device_clock(tmp_path: Path, shift: int) -> None:
     assert "the clocks of host and device differ" in doubts(save(tmp_path, trace))[DoubtKind.CLOCK_SHIFT]
 
 
-def test_gaps_of_exactly_1_ns_mean_that_durations_contain_the_gaps(tmp_path: Path) -> None:
+def test_gaps_of_exactly_1_ns_mean_that_durations_contain_the_gaps() -> None:
     report = rs.trace(real(VLLM))
 
     assert "430 of 433 gaps are exactly 1 ns" in doubts(report)[DoubtKind.GAPS_IN_DURATIONS]
@@ -161,7 +161,7 @@ def test_gaps_of_exactly_1_ns_mean_that_durations_contain_the_gaps(tmp_path: Pat
     assert "Uncertain: 430 of 433 gaps" in nothing_to_win.why
 
 
-def test_a_file_without_host_events_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_host_events_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     from rocsolid.cli.app import run
 
     run(["trace", str(real("mi300x_pi0_bsz1_cudagraph_rocprof_26ms.json"))])

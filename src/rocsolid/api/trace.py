@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.compile_log import CompileLog
-from rocsolid.model.finding import Finding, worst_first
+from rocsolid.model.finding import Finding
 from rocsolid.model.trace import TRACE_SCHEMA, TraceComparison, TraceFile, TraceReport
 from rocsolid.model.trace_view import FlameGraph, Timeline
+from rocsolid.rules.recoverable import most_time_first
 from rocsolid.rules.trace_rules import check_traces
 
 if TYPE_CHECKING:
+    from rocsolid.trace.analysis.link_launches import Origins
     from rocsolid.trace.columns import TraceColumns
 
 _MAX_REPORT_BYTES: Final = 256 << 20
+_MAX_FUNCTIONS: Final = 300_000  # with more Python functions, the flame graph is only made with `stacks`
 
 
 def trace(*files: str | Path) -> TraceReport:
@@ -52,6 +55,7 @@ def analyze_traces(
     perfetto_file: Path | None = None,
     parquet_folder: Path | None = None,
     torch_trace: Path | None = None,
+    capture: Path | None = None,
 ) -> AnalyzedTraces:
     """Analyze files one after another. The timeline, Perfetto and Parquet files are made from the first file only.
 
@@ -59,11 +63,12 @@ def analyze_traces(
 
     Args:
         files: the traces.
-        timeline: also build the timeline, and the flame graph if the trace contains Python functions.
-        stacks: read the file a second time to find the Python lines that launched the kernels with the most time.
+        timeline: also build the timeline, and the flame graph if the trace contains Python functions (at most 300,000).
+        stacks: read the file a second time to find the Python lines and modules that launched the kernels.
         perfetto_file: write a trace for Perfetto to this file.
         parquet_folder: write Parquet files to this folder.
         torch_trace: the TORCH_TRACE folder of the same run, for the function and line of each compiled region.
+        capture: a trace of the capture of the graphs that are replayed, for the operators and shapes of their kernels.
 
     """
     from rocsolid.trace.read import require_extra
@@ -78,10 +83,15 @@ def analyze_traces(
     timelines: dict[str, Timeline] = {}
     for index, file in enumerate(files):
         columns = read_trace(file)
-        result = analyze_trace(file, columns)
+        origins = None
+        if capture:
+            columns, origins, result = _with_capture(file, columns, capture)
+        else:
+            result = analyze_trace(file, columns)
         with_timeline = timeline and index == 0
         flame = None
-        if stacks or with_timeline:
+        few_functions = columns.unused_events.get("python_function", 0) <= _MAX_FUNCTIONS
+        if stacks or (with_timeline and few_functions):
             result, flame = _add_python_stacks(file, columns, result, flame=with_timeline)
         if log and torch_trace:
             from rocsolid.trace.analysis.compiled_regions import add_compile_log
@@ -93,11 +103,34 @@ def analyze_traces(
         if with_timeline:
             from rocsolid.trace.export.timeline import build_timeline
 
-            timelines[str(file)] = replace(build_timeline(columns), flame=flame)
+            timelines[str(file)] = replace(build_timeline(columns, result, origins), flame=flame)
     merged = merge_counter_files(analyzed)
     findings = [*check_traces(merged), *(_compile_findings(merged, log) if log else ())]
-    report = TraceReport(files=merged, findings=tuple(worst_first(findings)))
+    report = TraceReport(files=merged, findings=tuple(most_time_first(findings)))
     return AnalyzedTraces(report=report, timelines=timelines)
+
+
+def _with_capture(
+    file: Path, columns: "TraceColumns", capture_file: Path
+) -> tuple["TraceColumns", "Origins", TraceFile]:
+    """Analyze a trace with the operators, shapes and Python lines of the capture of its graphs."""
+    from rocsolid.trace.analysis.analyze import analyze_trace
+    from rocsolid.trace.analysis.capture_origins import add_capture
+    from rocsolid.trace.analysis.launch_stacks import capture_locations
+    from rocsolid.trace.analysis.link_launches import find_origins, link_launches
+    from rocsolid.trace.read import read_trace
+    from rocsolid.trace.readers.python_frames import has_frames, read_frames
+
+    capture = read_trace(capture_file)
+    links = link_launches(columns)
+    replays = add_capture(columns, links, find_origins(columns, links), capture, str(capture_file))
+    result = analyze_trace(file, replays.columns, replays.origins, replays.match)
+    if has_frames(capture):
+        locations = capture_locations(replays.columns, result, capture, replays.launch)
+        for frames in read_frames(capture_file):
+            locations.add(frames)
+        result = locations.apply(result)
+    return replays.columns, replays.origins, result
 
 
 def _compile_log(folder: Path, rank: int | None = None) -> CompileLog:
@@ -121,17 +154,21 @@ def _add_python_stacks(
 ) -> tuple[TraceFile, FlameGraph | None]:
     """Read the Python functions of a trace. Add the lines that launched kernels, and build the flame graph."""
     from rocsolid.trace.analysis.launch_stacks import launch_locations
-    from rocsolid.trace.export.flame import FlameGraphBuilder
+    from rocsolid.trace.analysis.modules import ModuleTimes
+    from rocsolid.trace.export.flame import FlameGraphBuilder, launch_times
     from rocsolid.trace.readers.python_frames import has_frames, read_frames
 
     if not has_frames(columns):
         return result, None
     locations, builder = launch_locations(columns, result), FlameGraphBuilder()
+    modules = ModuleTimes(launches=launch_times(columns))
     for frames in read_frames(file):
         locations.add(frames)
+        modules.add(frames)
         if flame:
             builder.add(frames)
-    return locations.apply(result), builder.build(columns) if flame else None
+    result = replace(locations.apply(result), modules=modules.rows())
+    return result, builder.build(columns) if flame else None
 
 
 def _export(
@@ -167,7 +204,7 @@ def trace_ranks(
     traces, errors = analyze_ranks(all_files, engine)
     traces, compile_findings = _add_logs(traces, torch_trace) if torch_trace else (traces, [])
     ranks = compare_ranks(traces)
-    findings = worst_first([*check_traces(traces, ranks), *compile_findings])
+    findings = most_time_first([*check_traces(traces, ranks), *compile_findings])
     return TraceReport(files=traces, findings=tuple(findings), ranks=ranks), errors
 
 

@@ -7,6 +7,7 @@ Examples:
   rocsolid trace trace.json.gz --stacks                also the Python lines that launched the slowest kernels
   rocsolid trace trace.json.gz --perfetto p.json.gz    write a trace for ui.perfetto.dev with gaps and findings
   rocsolid trace trace.json.gz --torch-trace logs/     file:line for each compiled region and graph break
+  rocsolid trace replay.json.gz --capture capture.json.gz   operators and shapes of kernels in graph replays
   rocsolid trace 4242_results.json                     rocprofv3 JSON; its CSV and .db files work too
   rocsolid trace traces/ --ranks                       one trace per rank: straggler, exposed communication
   rocsolid trace traces/ --ranks --torch-trace logs/   the same, each rank with its own TORCH_TRACE log
@@ -55,6 +56,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the TORCH_TRACE folder of the same run: adds file:line to compiled regions and graph breaks",
     )
+    parser.add_argument(
+        "--capture",
+        type=Path,
+        metavar="FILE",
+        help="a trace of the capture of the replayed graphs: gives their kernels operators, shapes and Python lines",
+    )
     parser.add_argument("--parquet", type=Path, metavar="DIR", help="also write the events as Parquet files")
     add_fail_on(parser, "never")
     parser.add_argument("-v", "--verbose", action="store_true", help="longer tables, and INFO findings in full")
@@ -66,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
     # Nothing here multiplies matrices. OpenBLAS threads would take time to start, and would prevent a fork for --ranks.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if args.ranks or args.engine:
-        if args.stacks or args.perfetto or args.parquet:
-            msg = "--stacks, --perfetto and --parquet work on one file; remove --ranks and --engine"
+        if args.stacks or args.perfetto or args.parquet or args.capture:
+            msg = "--stacks, --perfetto, --parquet and --capture work on one file; remove --ranks and --engine"
             raise UsageError(msg)
         return _run_ranks(args)
     return analyze_and_print(args.files, args)
@@ -84,6 +91,7 @@ def analyze_and_print(files: Sequence[Path], args: argparse.Namespace) -> int:
         perfetto_file=getattr(args, "perfetto", None),
         parquet_folder=getattr(args, "parquet", None),
         torch_trace=getattr(args, "torch_trace", None),
+        capture=getattr(args, "capture", None),
     )
     for written in filter(None, (getattr(args, "perfetto", None), getattr(args, "parquet", None))):
         sys.stderr.write(f"wrote {written}\n")

@@ -102,6 +102,9 @@ class IdleTime:
     gap_count: int
     time_ns: int
     capture_ns: int = 0  # the part during which a graph was being captured
+    in_call_ns: int = 0  # the part during which the call that launched the next work was running
+    in_graph_launch_ns: int = 0  # of this, in calls that launch a graph
+    longest_ns: int = 0  # the longest gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,7 @@ class Gap:
     launch_call: str  # the runtime call that launched `next_work`
     operator: str  # the operator that launched `next_work`
     host_activity: str  # what the launching thread did during the gap
+    host_operator: str = ""  # the operator that made the host wait, such as aten::item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +203,7 @@ class OperatorRow:
     kernels: tuple[KernelShare, ...] = ()  # the most time first
     flops: float | None = None  # of all calls; None when the cost is unknown
     bytes: float | None = None  # that have to be moved at least
+    arithmetic: str = ""  # the type of the operations, such as bf16; empty when only the bytes matter
     roofline: float | None = None  # the least possible time / the time it took; None when the peaks are unknown
 
     @property
@@ -367,6 +372,28 @@ class HardwareUtilization:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CaptureMatch:
+    """How many kernels of graph replays have their operator from a trace of the capture."""
+
+    file: str  # the trace of the capture
+    graphs: int  # that were captured in it
+    launches: int  # in these captures
+    kernels: int  # in graph replays
+    matched_kernels: int  # whose launch was found in a capture
+    kernels_with_operator: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleRow:
+    """Device time of the work that one `nn.Module` launched."""
+
+    name: str
+    calls: int
+    device_ns: int  # with the modules inside it
+    own_ns: int  # without them
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceFile:
     """The analysis of one file."""
 
@@ -388,6 +415,8 @@ class TraceFile:
     counters: tuple[CounterRow, ...] = ()
     hardware: HardwareUtilization | None = None
     compile_log: CompileLogMatch | None = None
+    capture: CaptureMatch | None = None  # with `--capture`
+    modules: tuple[ModuleRow, ...] = ()  # with `--stacks`, where the trace contains modules
     counter_files: tuple[str, ...] = ()  # other files that some of `counters` come from
 
 
@@ -395,8 +424,10 @@ class KernelChangeKind(Enum):
     """How a kernel changed between two traces."""
 
     SAME = "same"
-    FASTER = "faster"
+    FASTER = "faster"  # less total time, and not only because of fewer runs
     SLOWER = "slower"
+    FEWER = "fewer runs"  # less total time although one run takes as long or longer
+    MORE = "more runs"
     REPLACED = "replaced"  # the same operator launches another kernel at the same position
     ADDED = "added"
     REMOVED = "removed"
@@ -415,6 +446,36 @@ class KernelChange:
     after_count: int
     before_ns: int
     after_ns: int
+
+    @property
+    def delta_ns(self) -> int:
+        """The time after, minus the time before."""
+        return self.after_ns - self.before_ns
+
+
+class MatchLevel(Enum):
+    """What the work of two traces has in common."""
+
+    SHAPE = "operator and shape"
+    OPERATOR = "operator"
+    CATEGORY = "category"
+    NONE = "unmatched"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorChange:
+    """Work that two traces have in common, before and after. The changes of all rows add up to the total difference."""
+
+    match: MatchLevel
+    operator: str  # empty when only the category matches
+    shape: str  # empty when shapes are unknown or differ
+    category: Category
+    before_count: int  # device events
+    after_count: int
+    before_ns: int
+    after_ns: int
+    before_kernel: str  # with the most time
+    after_kernel: str
 
     @property
     def delta_ns(self) -> int:
@@ -443,6 +504,10 @@ class TraceComparison(NotebookResult):
     categories: tuple[MetricChange, ...]
     idle: tuple[MetricChange, ...]
     kernels: tuple[KernelChange, ...]
+    operators: tuple[OperatorChange, ...] = ()  # the largest change first
+    by_operator: tuple[MetricChange, ...] = ()  # the same, added up by operator, or by category where it is unknown
+    before_steps: int = 0
+    after_steps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

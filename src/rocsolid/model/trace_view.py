@@ -45,7 +45,9 @@ class Timeline:
     """The events of a trace, packed for the browser.
 
     `data` is compressed with gzip and encoded as base64. For each lane it contains the differences between the starts,
-    the durations, and the indices of the names, as uint32.
+    the durations, and the indices of the names, as uint32. For a lane of a device it also contains the index of the
+    operator's name plus 1, the index of a text in `details`, and the number of the launch call among all events of
+    host lanes, counted from 1; 0 is unknown.
     """
 
     data: str
@@ -55,6 +57,8 @@ class Timeline:
     names: tuple[str, ...]
     categories: tuple[int, ...]  # for each name, the index of its `Category`
     lanes: tuple[TimelineLane, ...]
-    dropped_events: int = 0  # the shortest events, when there were too many
+    dropped_events: int = 0  # the shortest events of the host, when there were too many
+    labels: Mapping[str, str] = field(default_factory=dict)  # by index of a name: a shorter one that is still distinct
+    details: tuple[str, ...] = ()
     device_start_ns: Mapping[str, int] = field(default_factory=dict)  # each device's first event, since the origin
     flame: FlameGraph | None = None

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from rocsolid.model.trace import KernelChange, MetricChange, TraceComparison
+from rocsolid.model.trace import KernelChange, MetricChange, OperatorChange, TraceComparison
 from rocsolid.report.html import Html, tag
 from rocsolid.report.html_page import definitions, page
 from rocsolid.report.sortable_table import Cell, counts, sizes, sortable, times
+from rocsolid.report.trace_text import comparison_verdict
 from rocsolid.report.units import time
 
 _METRIC_HEADINGS = ("", "before", "after", "change")
@@ -23,6 +24,21 @@ _KERNEL_HEADINGS = (
 )
 
 
+_OPERATOR_HEADINGS = (
+    "operator",
+    "inputs",
+    "category",
+    "matched by",
+    "events before",
+    "events after",
+    "time before",
+    "time after",
+    "difference",
+    "kernel before",
+    "kernel after",
+)
+
+
 def comparison_html(comparison: TraceComparison) -> str:
     """Return the page: metrics, categories, idle time and kernels before and after."""
     sides = (
@@ -33,6 +49,7 @@ def comparison_html(comparison: TraceComparison) -> str:
         "Trace comparison",
         f"{comparison.before} → {comparison.after}",
         definitions([(side, f"{file} {model}") for side, file, model in sides]),
+        [tag("p", line) for line in comparison_verdict(comparison)],
         tag("h2", "Summary"),
         _metrics("metrics", comparison.metrics),
         tag(
@@ -41,6 +58,14 @@ def comparison_html(comparison: TraceComparison) -> str:
             tag("div", tag("h2", "Idle time by cause"), _metrics("idle", comparison.idle)),
             class_="pair",
         ),
+        tag("h2", "Device time by operator"),
+        sortable(
+            "by-operator",
+            ("operator", "before", "after", "difference"),
+            [_total(row) for row in comparison.by_operator],
+        ),
+        tag("h2", "Device time by operator and shape"),
+        sortable("operators", _OPERATOR_HEADINGS, [_operator(row) for row in comparison.operators]),
         tag("h2", "Kernels"),
         sortable("kernels", _KERNEL_HEADINGS, [_kernel(row) for row in comparison.kernels]),
         styles=("trace.css",),
@@ -63,8 +88,29 @@ def _metric(row: MetricChange) -> Sequence[Cell]:
     return row.name.removesuffix("_ns").replace("_", " "), *cells(row.before, row.after), change
 
 
+def _difference(ns: int) -> Cell:
+    return ("+" if ns > 0 else "") + time(ns), ns
+
+
+def _total(row: MetricChange) -> Sequence[Cell]:
+    return row.name, *times(row.before, row.after), _difference(row.after - row.before)
+
+
+def _operator(row: OperatorChange) -> Sequence[Cell]:
+    return (
+        row.operator or "(unknown or different)",
+        row.shape,
+        row.category.value,
+        row.match.value,
+        *counts(row.before_count, row.after_count),
+        *times(row.before_ns, row.after_ns),
+        _difference(row.delta_ns),
+        row.before_kernel,
+        row.after_kernel,
+    )
+
+
 def _kernel(row: KernelChange) -> Sequence[Cell]:
-    delta = ("+" if row.delta_ns > 0 else "") + time(row.delta_ns)
     return (
         row.change.value,
         row.before,
@@ -73,5 +119,5 @@ def _kernel(row: KernelChange) -> Sequence[Cell]:
         row.category.value,
         *counts(row.before_count, row.after_count),
         *times(row.before_ns, row.after_ns),
-        (delta, row.delta_ns),
+        _difference(row.delta_ns),
     )

@@ -1,6 +1,7 @@
 """Trace reports as one self-contained HTML page, with a timeline and a flame graph when they were built."""
 
 from collections.abc import Mapping, Sequence
+from math import ceil, floor, log10, sqrt
 from typing import Final
 
 from rocsolid.model.trace import (
@@ -21,14 +22,18 @@ from rocsolid.report.html_page import definitions, findings_html, legend, page
 from rocsolid.report.sortable_table import Cell, counts, share, sizes, sortable, times
 from rocsolid.report.trace_text import (
     UTILIZATION_HEADINGS,
+    capture_match_text,
     captures_text,
     compile_log_notes,
     event_counts_text,
     metrics,
     peak_text,
+    rate,
+    roofline_text,
+    unknown_text,
     utilization_cells,
 )
-from rocsolid.report.units import percent, size, time
+from rocsolid.report.units import percent, plain_name, size, time
 
 _KEYS_HELP: Final = (
     ("←", " "),
@@ -38,8 +43,10 @@ _KEYS_HELP: Final = (
     ("0", " show all, "),
     ("/", " search, "),
     ("n", " "),
-    ("p", " next and previous match, wheel to zoom, drag to move, click for details"),
+    ("p", " next and previous match, wheel to zoom, drag to move, "),
+    ("shift", " + drag to add up a range, click for details and the launch"),
 )
+_MIN_PLOTTED_SHARE: Final = 0.001  # of the kernel time
 _CARD_METRICS: Final = ("span", "busy", "idle")
 
 
@@ -73,9 +80,14 @@ def _file(file: TraceFile, number: int, timeline: Timeline | None) -> Html:
     ]
     captured = captures_text(file.captures)
     parts += [tag("p", captured)] if captured else []
+    parts += [tag("p", capture_match_text(file.capture))] if file.capture else []
     parts += [tag("p", text, class_="warning") for text in file.damage]
     parts += [_timeline(timeline)] if timeline else []
     parts += [flame_html(timeline.flame)] if timeline and timeline.flame else []
+    if timeline and not timeline.flame and file.unused_events.get("python_function"):
+        parts.append(
+            tag("p", "With --stacks, this page also has a flame graph of the Python functions.", class_="faint")
+        )
     busiest = max(file.devices, key=lambda device: device.kernel_time_ns, default=None)
     hardware = _hardware(file.hardware, number) if file.hardware else None
     for device in file.devices:
@@ -84,6 +96,7 @@ def _file(file: TraceFile, number: int, timeline: Timeline | None) -> Html:
         parts.append(_device(device, f"{number}-{device.device}", offset, use, has_timeline=timeline is not None))
     parts += [hardware] if busiest is None else []
     parts += [_memory(curve) for curve in file.memory]
+    parts.append(_modules(file, number))
     parts.append(_host(file, number))
     return join(*parts)
 
@@ -94,9 +107,11 @@ def _timeline(timeline: Timeline) -> Html:
         "unit": timeline.unit_ns,
         "names": timeline.names,
         "categories": timeline.categories,
+        "labels": timeline.labels,
+        "details": timeline.details,
         "lanes": [vars(lane) for lane in timeline.lanes],
     }
-    dropped = f"{timeline.dropped_events:,} of the shortest events are not drawn."
+    dropped = f"All device events are drawn; {timeline.dropped_events:,} of the shortest host events are not."
     zoom_buttons = [
         tag("button", label, type="button", data_zoom=zoom)
         for zoom, label in (("in", "zoom in"), ("out", "zoom out"), ("all", "show all"))
@@ -147,6 +162,8 @@ def _device(device: DeviceTrace, key: str, offset: int, hardware: Html | None, *
             tag("div", tag("h3", "Idle time by cause"), idle_table),
             class_="pair",
         ),
+        tag("p", unknown, class_="warning") if (unknown := unknown_text(device)) else None,
+        _operators(device, key),
         tag("h3", "Kernels"),
         _kernels(device.kernels, key, device.kernel_time_ns),
         hardware,
@@ -181,6 +198,7 @@ def _bar(device: DeviceTrace) -> Html:
 def _kernels(kernels: Sequence[KernelRow], key: str, total: int) -> Html:
     headings = [
         "kernel",
+        "full name",
         "category",
         "operator",
         "total",
@@ -189,11 +207,15 @@ def _kernels(kernels: Sequence[KernelRow], key: str, total: int) -> Html:
         "mean",
         "p50",
         "p99",
+        "TFLOP/s",
+        "GB/s",
+        "of roofline",
         "in graph replays",
         "launch configuration",
     ]
     rows = [
         (
+            r.label or plain_name(r.name).partition("<")[0],
             r.name,
             r.category.value,
             r.operator + (f" at {r.location}" if r.location else ""),
@@ -201,12 +223,182 @@ def _kernels(kernels: Sequence[KernelRow], key: str, total: int) -> Html:
             share(r.total_ns, total),
             *counts(r.count),
             *times(r.mean_ns, r.p50_ns, r.p99_ns),
+            *_rates(r.tflops, r.gb_per_s, r.roofline),
             *counts(r.graph_count),
             r.launch_config,
         )
         for r in kernels
     ]
     return sortable(f"kernels-{key}", headings, rows)
+
+
+def _operators(device: DeviceTrace, key: str) -> Html | None:
+    """Return the operators by shape, with their rates, and a plot of them under the roofline."""
+    if not device.operators:
+        return None
+    headings = [
+        "operator",
+        "inputs",
+        "type",
+        "category",
+        "in graphs",
+        "calls",
+        "device time",
+        "host time",
+        "TFLOP/s",
+        "GB/s",
+        "of roofline",
+        "kernel",
+    ]
+    rows = [
+        (
+            r.name or "(unknown)",
+            r.shape,
+            r.element_type,
+            r.category.value,
+            "yes" if r.in_graph else "",
+            *counts(r.calls),
+            *times(r.device_ns, r.host_ns),
+            *_rates(r.tflops, r.gb_per_s, r.roofline),
+            r.kernels[0].name if r.kernels else "",
+        )
+        for r in device.operators
+    ]
+    return join(
+        tag("h3", "Operators by shape ", tag("span", roofline_text(device), class_="faint")),
+        _roofline(device),
+        sortable(f"operators-{key}", headings, rows),
+        _messages(device, key),
+    )
+
+
+def _rates(tflops: float | None, gb_per_s: float | None, roofline: float | None) -> tuple[Cell, ...]:
+    """Return cells for rates; unknown values sort below all others."""
+    values = (
+        (rate(tflops), tflops),
+        (rate(gb_per_s), gb_per_s),
+        ("?" if roofline is None else percent(roofline, 1), roofline),
+    )
+    return tuple((text, -1.0 if value is None else value) for text, value in values)
+
+
+def _messages(device: DeviceTrace, key: str) -> Html | None:
+    if not device.messages:
+        return None
+    headings = ["collective", "ranks", "count", "message", "time", "exposed", "skew", "bus GB/s"]
+    rows = [
+        (
+            r.name,
+            *counts(r.ranks, r.count),
+            *sizes(r.bytes),
+            *times(r.time_ns, r.exposed_ns, r.longest_ns - r.shortest_ns),
+            (rate(r.bus_gb_per_s), r.bus_gb_per_s),
+        )
+        for r in device.messages
+    ]
+    return join(tag("h3", "Collectives by message size"), sortable(f"messages-{key}", headings, rows))
+
+
+def _roofline(device: DeviceTrace) -> Html | None:
+    """Return operators as points: operations per byte across, TFLOP/s up, both logarithmic; the area is the time."""
+    peaks = device.peaks
+    shown = [r for r in device.operators if r.device_ns >= _MIN_PLOTTED_SHARE * device.kernel_time_ns]
+    points = [(r, r.flops / r.bytes, r.tflops) for r in shown if r.flops and r.bytes and r.tflops]
+    if peaks is None or not points:
+        return None
+    top = max(peaks.tflops.values(), default=1.0)
+    left, right = -1.0, max(3.5, max(log10(x) for _, x, _ in points) + 0.3)
+    low, high = min(-1.0, min(log10(y) for _, _, y in points) - 0.2), log10(top) + 0.3
+
+    def place(intensity: float, tflops: float) -> tuple[float, float]:
+        across = (min(max(log10(intensity), left), right) - left) / (right - left)
+        return 60 + 820 * across, 320 - 300 * (min(max(log10(tflops), low), high) - low) / (high - low)
+
+    roofs: list[Node] = []
+    for number, (kind, tflops) in enumerate((k, v) for k, v in peaks.tflops.items() if k in ("bf16", "fp8", "fp32")):
+        ridge = tflops * 1000 / peaks.memory_gb_per_s
+        start = max(10**left, 10**low * 1000 / peaks.memory_gb_per_s)
+        corners = [place(start, start * peaks.memory_gb_per_s / 1000), place(ridge, tflops), place(10**right, tflops)]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+        roofs.append(
+            tag(
+                "polyline",
+                points=line,
+                fill="none",
+                stroke="var(--faint)",
+                stroke_dasharray="" if number == 0 else "4 3",
+            )
+        )
+        roofs.append(
+            tag(
+                "text",
+                f"{kind} {tflops:,.0f} TFLOP/s",
+                x=880,
+                y=f"{corners[-1][1] - 4:.1f}",
+                text_anchor="end",
+                class_="axis",
+            )
+        )
+    total = max(sum(r.device_ns for r, _, _ in points), 1)
+    dots = []
+    for row, intensity, tflops in points:
+        x, y = place(intensity, tflops)
+        title = f"{row.name} {row.shape} {row.element_type}: {rate(tflops)} TFLOP/s, {intensity:,.1f} FLOP per byte, {time(row.device_ns)}"
+        radius = 3 + 17 * sqrt(row.device_ns / total)
+        fill = f"var(--c-{row.category.value})"
+        dots.append(
+            tag(
+                "circle",
+                tag("title", title),
+                cx=f"{x:.1f}",
+                cy=f"{y:.1f}",
+                r=f"{radius:.1f}",
+                fill=fill,
+                fill_opacity="0.65",
+            )
+        )
+    axes = [
+        [
+            tag(
+                "line",
+                x1=f"{place(10.0**n, 1)[0]:.1f}",
+                x2=f"{place(10.0**n, 1)[0]:.1f}",
+                y1="20",
+                y2="320",
+                stroke="var(--line)",
+            ),
+            tag("text", f"{10.0**n:g}", x=f"{place(10.0**n, 1)[0]:.1f}", y="336", text_anchor="middle", class_="axis"),
+        ]
+        for n in range(ceil(left), floor(right) + 1)
+    ]
+    axes += [
+        [
+            tag(
+                "line",
+                x1="60",
+                x2="880",
+                y1=f"{place(1, 10.0**n)[1]:.1f}",
+                y2=f"{place(1, 10.0**n)[1]:.1f}",
+                stroke="var(--line)",
+            ),
+            tag("text", f"{10.0**n:g}", x="54", y=f"{place(1, 10.0**n)[1] + 4:.1f}", text_anchor="end", class_="axis"),
+        ]
+        for n in range(ceil(low), floor(high) + 1)
+    ]
+    labels = [
+        tag("text", "FLOP per byte", x="470", y="354", text_anchor="middle", class_="axis"),
+        tag("text", "TFLOP/s", x="8", y="14", class_="axis"),
+    ]
+    label = "operators under the roofline; the area of a point is its share of the time"
+    return tag("svg", axes, roofs, dots, labels, class_="roofline", viewBox="0 0 900 360", role="img", aria_label=label)
+
+
+def _modules(file: TraceFile, number: int) -> Html | None:
+    if not file.modules:
+        return None
+    rows = [(r.name, *counts(r.calls), *times(r.own_ns, r.device_ns)) for r in file.modules]
+    headings = ["module", "calls", "own device time", "with inner modules"]
+    return join(tag("h3", "Device time by module"), sortable(f"modules-{number}", headings, rows))
 
 
 def _gaps(gaps: Sequence[Gap], key: str, offset: int) -> Html:
@@ -244,12 +436,10 @@ def _small_tables(device: DeviceTrace, key: str) -> Html:
         (r.first_kernel, *counts(r.launches, r.kernels_each), *times(r.kernel_time_ns, r.launch_mean_ns))
         for r in device.graphs
     ]
-    ops = [(r.name or "(none)", *counts(r.count), *times(r.device_ns, r.host_ns)) for r in device.operators]
     calls = [(r.name, *counts(r.count), *times(r.total_ns, r.p50_ns)) for r in device.launches.calls]
     tables = (
         ("Copies", ["direction", "memory", "count", "bytes", "time", "GB/s"], copies),
         ("Graph replays", ["first kernel", "replays", "kernels each", "kernel time", "launch call"], graphs),
-        ("Operators", ["operator", "device events", "device time", "host time"], ops),
         ("Runtime calls", ["call", "count", "total", "p50"], calls),
     )
     shown = [

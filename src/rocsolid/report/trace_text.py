@@ -6,14 +6,18 @@ from typing import Final
 from rocsolid.catalog.counters import HARDWARE_COUNTERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
+    CaptureMatch,
     CompileLogMatch,
     DeviceTrace,
     GraphCaptures,
     HardwareUtilization,
     KernelChange,
     KernelChangeKind,
+    KernelRow,
     KernelUtilization,
+    MatchLevel,
     MetricChange,
+    OperatorRow,
     Ranks,
     TraceComparison,
     TraceFile,
@@ -24,6 +28,7 @@ from rocsolid.report.terminal import Terminal
 from rocsolid.report.units import percent, short_name, size, time
 
 _MAX_ROWS: Final = 12
+_MAX_UNKNOWN_SHARE: Final = 0.02  # of the device time
 _PRODUCERS: Final = {"kineto": "torch.profiler", "rocpd": "rocprofv3 (rocpd)"}
 
 
@@ -51,6 +56,7 @@ def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
     ]
     lines += [terminal.paint(terminal.wrap(f"counters from {name}"), "dim") for name in file.counter_files]
     lines += [terminal.paint(terminal.wrap(f"damaged: {text}"), "yellow") for text in file.damage]
+    lines += [terminal.wrap(capture_match_text(file.capture))] if file.capture else []
     captured = captures_text(file.captures)
     lines += [terminal.wrap(captured)] if captured else []
     if not file.devices:
@@ -79,6 +85,12 @@ def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[s
     ]
     if idle:
         yield _table(terminal, "idle time by cause", ("", "time", "of span", "gaps"), idle)
+    if unknown := unknown_text(device):
+        yield terminal.paint(terminal.wrap(unknown), "yellow")
+    if any(row.name for row in device.operators):
+        yield _operators(device, terminal, rows=rows)
+    if device.messages:
+        yield _messages(device, terminal, rows=rows)
     if device.kernels:
         yield _kernels(device, terminal, rows=rows)
         details = list(_launch_details(device, terminal, rows=min(rows, 6)))
@@ -90,11 +102,76 @@ def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[s
         yield _graphs(device, terminal, rows=rows)
 
 
+def _operators(device: DeviceTrace, terminal: Terminal, *, rows: int) -> str:
+    """Return the operators by shape, with their rates; a question mark where the cost or the peak is unknown."""
+    width = max(24, terminal.width - 62)
+    cells = [
+        (
+            short_name(operator_text(r), width),
+            time(r.device_ns),
+            f"{r.calls:,}" if r.calls else "",
+            rate(r.tflops),
+            rate(r.gb_per_s),
+            percent(r.roofline, 1) if r.roofline is not None else "?",
+        )
+        for r in device.operators[:rows]
+    ]
+    headings = ("", "device time", "calls", "TFLOP/s", "GB/s", "of roofline")
+    return _table(terminal, f"operators by shape ({roofline_text(device)})", headings, cells)
+
+
+def unknown_text(device: DeviceTrace) -> str:
+    """Return a sentence when more than 2 % of the device time is in kernels of unknown category; otherwise nothing."""
+    total = sum(row.time_ns for row in device.categories)
+    if device.unknown_ns <= _MAX_UNKNOWN_SHARE * total:
+        return ""
+    return f"{percent(device.unknown_ns, total)} of the device time is in kernels of unknown category (other)"
+
+
+def operator_text(row: OperatorRow) -> str:
+    """Return the name of an operator with its shapes, or what is known about work without one."""
+    name = row.name or f"({row.category.value}, operator unknown)"
+    graph = " in graphs" if row.in_graph else ""
+    return f"{name}{graph} {row.shape} {row.element_type}".strip() if row.shape else f"{name}{graph}"
+
+
+def rate(value: float | None) -> str:
+    """Return a rate with three digits; a question mark when it is unknown."""
+    return "?" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
+
+
+def roofline_text(device: DeviceTrace) -> str:
+    """Return which peaks the roofline is computed with."""
+    peaks = device.peaks
+    if peaks is None:
+        return "the peaks of this GPU are unknown"
+    bf16 = f", {peaks.tflops['bf16']:,.0f} TFLOP/s bf16" if "bf16" in peaks.tflops else ""
+    inferred = ", inferred from its size" if peaks.inferred else ""
+    return f"peaks of {peaks.chip}{inferred}: {peaks.memory_gb_per_s:,.0f} GB/s{bf16}"
+
+
+def _messages(device: DeviceTrace, terminal: Terminal, *, rows: int) -> str:
+    cells = [
+        (
+            f"{r.name}, {r.ranks} ranks",
+            f"{r.count:,}",
+            size(r.bytes),
+            time(r.time_ns),
+            time(r.exposed_ns),
+            time(r.longest_ns - r.shortest_ns),
+            rate(r.bus_gb_per_s),
+        )
+        for r in device.messages[:rows]
+    ]
+    headings = ("", "count", "message", "time", "exposed", "skew", "bus GB/s")
+    return _table(terminal, "collectives by message size", headings, cells)
+
+
 def _kernels(device: DeviceTrace, terminal: Terminal, *, rows: int) -> str:
     width = max(24, terminal.width - 58)
     cells = [
         (
-            short_name(r.name, width),
+            short_name(r.label or r.name, width),
             time(r.total_ns),
             percent(r.total_ns, device.kernel_time_ns),
             f"{r.count:,}",
@@ -192,12 +269,25 @@ def _launch_details(device: DeviceTrace, terminal: Terminal, *, rows: int) -> It
         details = [
             f"launched by {row.operator}" if row.operator else "",
             f"at {row.location}" if row.location else "",
+            rates_text(row),
             row.launch_config,
             f"{row.graph_count:,} of {row.count:,} in graph replays" if row.graph_count else "",
         ]
         text = "; ".join(filter(None, details))
         if text:
-            yield terminal.wrap(terminal.paint(text, "dim"), indent="      ", first=f"  {short_name(row.name, 40)}: ")
+            yield terminal.wrap(
+                terminal.paint(text, "dim"), indent="      ", first=f"  {short_name(row.label or row.name, 40)}: "
+            )
+
+
+def rates_text(row: KernelRow) -> str:
+    """Return the rates of a kernel; empty when its cost is unknown."""
+    parts = [
+        f"{rate(row.tflops)} TFLOP/s" if row.tflops else "",
+        f"{rate(row.gb_per_s)} GB/s" if row.gb_per_s else "",
+        f"{percent(row.roofline, 1)} of roofline" if row.roofline else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
@@ -216,6 +306,16 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
                 for r in file.regions[:rows]
             ],
         )
+    if file.modules:
+        yield _table(
+            terminal,
+            "device time by module",
+            ("", "calls", "own", "with inner modules"),
+            [
+                (short_name(r.name, 60), f"{r.calls:,}", time(r.own_ns), time(r.device_ns))
+                for r in file.modules[: rows * 2]
+            ],
+        )
     if file.graph_breaks:
         yield f"{file.graph_breaks + 1} compiled regions; {file.graph_breaks} of them exist only because of a graph break or a recompile"
     if file.compile_log:
@@ -232,6 +332,13 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
         )
     for curve in file.memory:
         yield f"memory of device {curve.device}: peak {size(curve.peak_bytes)}"
+
+
+def capture_match_text(match: CaptureMatch) -> str:
+    """Return how many kernels of graph replays have their operator from a trace of the capture."""
+    share = f"{match.kernels_with_operator:,} of {match.kernels:,} kernels in graph replays"
+    captured = f"{match.graphs} captured graph{'' if match.graphs == 1 else 's'}, {match.launches:,} launches"
+    return f"{share} have their operator from {match.file} ({captured})"
 
 
 def captures_text(captures: GraphCaptures) -> str:
@@ -339,13 +446,72 @@ def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose:
         )
         if rows
     ]
+    operators = _operator_changes(comparison, terminal, rows=None if verbose else 2 * _MAX_ROWS)
+    tables[1:1] = operators
     shown = comparison.kernels if verbose else comparison.kernels[: 2 * _MAX_ROWS]
     counts = [f"{sum(row.change is kind for row in comparison.kernels)} {kind.value}" for kind in KernelChangeKind]
     kernels = [_kernel_change(row, max(24, terminal.width - 62)) for row in shown]
     tables.append(
         _table(terminal, f"kernels: {', '.join(counts)}", ("", "", "operator", "before", "after", "change"), kernels)
     )
-    return "\n\n".join([terminal.paint(head, "bold"), *tables]) + "\n"
+    verdict = [terminal.wrap(line) for line in comparison_verdict(comparison)]
+    return "\n\n".join([terminal.paint(head, "bold"), *verdict, *tables]) + "\n"
+
+
+def comparison_verdict(comparison: TraceComparison) -> Iterator[str]:
+    """Yield where the second trace loses and gains device time, and how the work was matched."""
+    rows = comparison.operators
+    if not rows:
+        return
+    before, after = sum(row.before_ns for row in rows), sum(row.after_ns for row in rows)
+    yield f"device time: {time(before)} before, {time(after)} after, {_signed(after - before)}"
+    for label, sign in (("loses", 1), ("gains", -1)):
+        changed = [row for row in comparison.by_operator if sign * (row.after - row.before) > 0][:4]
+        if changed:
+            parts = ", ".join(f"{row.name} {_signed(row.after - row.before)}" for row in changed)
+            yield f"{label}: {parts}"
+    total = max(before + after, 1)
+    shares = [
+        f"{percent(sum(r.before_ns + r.after_ns for r in rows if r.match is level), total)} by {level.value}"
+        for level in MatchLevel
+        if level is not MatchLevel.NONE
+    ]
+    left = [
+        time(sum(getattr(r, f"{side}_ns") for r in rows if r.match is MatchLevel.NONE)) for side in ("before", "after")
+    ]
+    yield f"matched: {', '.join(shares)}; unmatched: {left[0]} before, {left[1]} after"
+    steps = comparison.before_steps, comparison.after_steps
+    if steps[0] != steps[1] and all(steps):
+        per_step = [time(total_ns / count) for total_ns, count in zip((before, after), steps, strict=True)]
+        yield f"the traces have {steps[0]} and {steps[1]} steps; device time per step: {per_step[0]} and {per_step[1]}"
+
+
+def _operator_changes(comparison: TraceComparison, terminal: Terminal, *, rows: int | None) -> list[str]:
+    if not comparison.operators:
+        return []
+    totals = [
+        (short_name(r.name, 50), time(r.before), time(r.after), _signed(r.after - r.before))
+        for r in comparison.by_operator[:rows]
+    ]
+    width = max(24, terminal.width - 64)
+    shapes = [
+        (
+            short_name(" ".join(filter(None, (r.operator or r.category.value, r.shape))), width),
+            r.match.value,
+            f"{r.before_count:,}× {time(r.before_ns)}",
+            f"{r.after_count:,}× {time(r.after_ns)}",
+            _signed(r.delta_ns),
+        )
+        for r in comparison.operators[:rows]
+    ]
+    return [
+        _table(terminal, "device time by operator", ("", "before", "after", "change"), totals),
+        _table(terminal, "device time by operator and shape", ("", "matched by", "before", "after", "change"), shapes),
+    ]
+
+
+def _signed(ns: int) -> str:
+    return ("+" if ns > 0 else "") + time(ns)
 
 
 def _metric_change(row: MetricChange) -> tuple[str, str, str, str]:

@@ -8,15 +8,16 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rocsolid.model.finding import Finding, Rule, Severity, worst_first
+from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DoubtKind, Ranks, TraceFile
 from rocsolid.rules import check_crashed, traces
+from rocsolid.rules.recoverable import most_time_first
 from rocsolid.rules.traces import implausible_trace
 
 # These rules also check the file as a whole, without a device.
 _FILE_RULES = ("TRC008", "TRC010", "TRC013")
 _TRUST_RULES = ("TRC008", "TRC013")  # about the trace itself
-_BUSY_RULES = ("TRC004", "TRC009", "TRC011")  # built on the durations of single kernels
+_BUSY_RULES = ("TRC004", "TRC009", "TRC011", "TRC014")  # built on the durations of single kernels
 
 
 @cache
@@ -30,7 +31,7 @@ def _checks(name: str) -> tuple[tuple[Rule, Callable[..., Iterable[Finding]]], .
 
 
 def check_traces(files: Iterable[TraceFile], ranks: Ranks | None = None) -> list[Finding]:
-    """All findings about these trace files, worst first."""
+    """All findings about these trace files, worst first, and those that can save the most time first."""
     findings: list[Finding] = []
     for file in files:
         first = len(findings)
@@ -42,7 +43,7 @@ def check_traces(files: Iterable[TraceFile], ranks: Ranks | None = None) -> list
         findings[first:] = [_weakened(finding, file, findings[first:]) for finding in findings[first:]]
     for rule, check in _checks("check_ranks"):
         findings += _run(rule, check, ranks) if ranks else ()
-    return worst_first(findings)
+    return most_time_first(findings)
 
 
 def _weakened(finding: Finding, file: TraceFile, findings: Sequence[Finding]) -> Finding:
@@ -60,7 +61,8 @@ def _weakened(finding: Finding, file: TraceFile, findings: Sequence[Finding]) ->
 def _concerns(doubt: Finding, finding: Finding) -> bool:
     """Return whether a doubt is about the device of a finding, and about what the finding is built on."""
     kind = doubt.facts["kind"]
-    if kind == DoubtKind.NO_HOST_EVENTS.value or not doubt.subject.startswith(("the trace", finding.subject)):
+    same_device = doubt.subject == "the trace" or f"{finding.subject},".startswith(f"{doubt.subject},")
+    if kind == DoubtKind.NO_HOST_EVENTS.value or not same_device:
         return False
     return kind != DoubtKind.GAPS_IN_DURATIONS.value or finding.code in _BUSY_RULES
 

@@ -1,7 +1,8 @@
-"""Compares two traces: kernels matched by name or operator, device time by category, idle time by cause."""
+"""Compares two traces: work matched by operator and shape, then by operator, then by category; kernels by name."""
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from rocsolid.errors import InputError
@@ -10,10 +11,14 @@ from rocsolid.model.trace import (
     KernelChange,
     KernelChangeKind,
     KernelRow,
+    MatchLevel,
     MetricChange,
+    OperatorChange,
+    OperatorRow,
     TraceComparison,
     TraceFile,
 )
+from rocsolid.trace.analysis.categories import category
 
 _METRICS: Final = (
     "span_ns",
@@ -27,13 +32,15 @@ _METRICS: Final = (
     "graph_kernel_count",
     "graph_kernel_time_ns",
 )
-_MIN_CHANGE: Final = 0.03  # a kernel whose mean time changes by less is reported as "same"
+_MIN_CHANGE: Final = 0.03  # a kernel whose time changes by less is reported as "same"
+_SPLIT_SUM: Final = re.compile(r"split_?[kK]_?reduce|PostGSU|splitKreduce|reduce_segments")
 Pair = tuple[KernelRow, KernelRow]
 
 
 def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
     """Compare the busiest device of each trace. The devices can be of different vendors."""
     old, new = _busiest(before), _busiest(after)
+    operators = tuple(sorted(_operator_changes(old, new), key=lambda row: -abs(row.delta_ns)))
     return TraceComparison(
         before=before.file,
         after=after.file,
@@ -50,7 +57,74 @@ def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
             [(row.cause.value, row.time_ns) for row in old.idle], [(row.cause.value, row.time_ns) for row in new.idle]
         ),
         kernels=tuple(sorted(_kernel_changes(old, new), key=lambda row: -abs(row.delta_ns))),
+        operators=operators,
+        by_operator=_by_operator(operators),
+        before_steps=len(before.steps),
+        after_steps=len(after.steps),
     )
+
+
+def _operator_changes(old: DeviceTrace, new: DeviceTrace) -> Iterator[OperatorChange]:
+    """Match the rows of both devices level by level. What is left at one level is matched at the next."""
+    before, after = list(old.operators), list(new.operators)
+    levels: tuple[tuple[MatchLevel, Callable[[OperatorRow], Hashable]], ...] = (
+        (
+            MatchLevel.SHAPE,
+            lambda row: (row.name, row.shape, row.element_type, row.category) if row.name and row.shape else None,
+        ),
+        (MatchLevel.OPERATOR, lambda row: (row.name, row.category) if row.name else None),
+        (MatchLevel.CATEGORY, lambda row: row.category),
+    )
+    for level, key in levels:
+        groups = _grouped(before, key), _grouped(after, key)
+        common = groups[0].keys() & groups[1].keys() - {None}
+        for value in common:
+            yield _operator_change(level, groups[0][value], groups[1][value])
+        before = [row for row in before if key(row) not in common]
+        after = [row for row in after if key(row) not in common]
+    for row in before:
+        yield _operator_change(MatchLevel.NONE, [row], [])
+    for row in after:
+        yield _operator_change(MatchLevel.NONE, [], [row])
+
+
+def _grouped(rows: Iterable[OperatorRow], key: Callable[[OperatorRow], Hashable]) -> dict[Hashable, list[OperatorRow]]:
+    groups: dict[Hashable, list[OperatorRow]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return groups
+
+
+def _operator_change(level: MatchLevel, before: Sequence[OperatorRow], after: Sequence[OperatorRow]) -> OperatorChange:
+    first = (before or after)[0]
+    return OperatorChange(
+        match=level,
+        operator="" if level is MatchLevel.CATEGORY else first.name,
+        shape=first.shape if level in (MatchLevel.SHAPE, MatchLevel.NONE) else "",
+        category=first.category,
+        before_count=sum(row.count for row in before),
+        after_count=sum(row.count for row in after),
+        before_ns=sum(row.device_ns for row in before),
+        after_ns=sum(row.device_ns for row in after),
+        before_kernel=_main_kernel(before),
+        after_kernel=_main_kernel(after),
+    )
+
+
+def _main_kernel(rows: Sequence[OperatorRow]) -> str:
+    shares = [share for row in rows for share in row.kernels]
+    return max(shares, key=lambda share: share.time_ns).name if shares else ""
+
+
+def _by_operator(changes: Iterable[OperatorChange]) -> tuple[MetricChange, ...]:
+    """Add up the changes by operator, or by category where the operator is unknown."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for row in changes:
+        total = sums[row.operator or f"other {row.category.value}"]
+        total[0] += row.before_ns
+        total[1] += row.after_ns
+    rows = [MetricChange(name=name, before=before, after=after) for name, (before, after) in sums.items()]
+    return tuple(sorted(rows, key=lambda row: -abs(row.after - row.before)))
 
 
 def _busiest(file: TraceFile) -> DeviceTrace:
@@ -99,7 +173,7 @@ def match_kernels(
     keys: tuple[Callable[[KernelRow], Hashable], ...] = (
         lambda row: (row.name, row.operator),
         lambda row: row.name,
-        lambda row: (row.operator, row.category) if row.operator else None,
+        lambda row: (row.operator, category(row.name), _is_split_sum(row.name)) if row.operator else None,
     )
     for key in keys:
         new_pairs = _pair_by(old, new, key)
@@ -126,10 +200,21 @@ def _pair_by(old: list[KernelRow], new: list[KernelRow], key: Callable[[KernelRo
 def _change_kind(before: KernelRow, after: KernelRow) -> KernelChangeKind:
     if before.name != after.name:
         return KernelChangeKind.REPLACED
-    ratio = after.mean_ns / before.mean_ns if before.mean_ns else 1.0
-    if ratio < 1 - _MIN_CHANGE:
-        return KernelChangeKind.FASTER
-    return KernelChangeKind.SLOWER if ratio > 1 + _MIN_CHANGE else KernelChangeKind.SAME
+    total, mean = _ratio(before.total_ns, after.total_ns), _ratio(before.mean_ns, after.mean_ns)
+    if abs(total - 1) <= _MIN_CHANGE:
+        return KernelChangeKind.SAME
+    if total < 1:
+        return KernelChangeKind.FASTER if mean < 1 - _MIN_CHANGE else KernelChangeKind.FEWER
+    return KernelChangeKind.SLOWER if mean > 1 + _MIN_CHANGE else KernelChangeKind.MORE
+
+
+def _ratio(before: float, after: float) -> float:
+    return after / before if before else 1.0
+
+
+def _is_split_sum(name: str) -> bool:
+    """Return whether a kernel adds up the parts of a split matrix product, which another vendor may not need."""
+    return bool(_SPLIT_SUM.search(name))
 
 
 def _unmatched(row: KernelRow, change: KernelChangeKind) -> KernelChange:

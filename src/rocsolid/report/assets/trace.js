@@ -1,6 +1,7 @@
 "use strict";
-// The timeline: a canvas that draws at most one box per pixel in each lane. A binary search skips events on the same pixel,
-// so the cost of a frame depends on the width of the window and not on the number of events.
+// The timeline: a canvas that draws at most one box per pixel in each lane. A binary search finds the events on the same
+// pixel, and sums from the start of the lane give their exact time, so the cost of a frame depends on the width of the
+// window and not on the number of events.
 (() => {
   const box = document.getElementById("timeline");
   if (!box) return;
@@ -13,7 +14,7 @@
   const found = document.getElementById("timeline-found");
   const AXIS = 24, LANE = 18, THIN = 13, LABEL = 190;
   const COLOURS = ["gemm", "attention", "normalisation", "elementwise", "convolution", "reduction", "copy", "collective", "other"];
-  let lanes = [], left = 0, right = about.span, palette = {}, wanted = null, hits = [], hit = -1, chosen = null, mark = null, asked = false;
+  let lanes = [], hosts = [], left = 0, right = about.span, palette = {}, wanted = null, hits = [], hit = -1, chosen = null, mark = null, asked = false;
 
   async function unpack() {
     const text = JSON.parse(document.getElementById("timeline-data").textContent);
@@ -27,10 +28,15 @@
       for (let n = 0; n < lane.count; n++) { sum += words[at + n]; start[n] = sum * about.unit; }
       const length = words.subarray(at + lane.count, at + 2 * lane.count);
       const name = words.subarray(at + 2 * lane.count, at + 3 * lane.count);
-      at += 3 * lane.count;
+      const column = (n) => words.subarray(at + n * lane.count, at + (n + 1) * lane.count);
+      const more = lane.kind === "host" ? {} : { operator: column(3), extra: column(4), launch: column(5) };
+      const sums = new Float64Array(lane.count + 1);
+      for (let n = 0; n < lane.count; n++) sums[n + 1] = sums[n] + length[n] * about.unit;
+      at += (lane.kind === "host" ? 3 : 6) * lane.count;
       const high = lane.kind === "host" ? THIN : LANE;
       top += lane.depth === 0 ? 6 : 0;
-      lanes.push({ ...lane, start, length, name, top, high });
+      lanes.push({ ...lane, ...more, start, length, name, sums, top, high });
+      if (lane.kind === "host") hosts.push(lanes[lanes.length - 1]);
       top += high + 1;
     }
     canvas.style.height = `${Math.max(top + 8, 90)}px`;
@@ -86,6 +92,7 @@
     pen.font = "11px system-ui, sans-serif";
     pen.textBaseline = "middle";
     for (const lane of lanes) events(lane, pixel, wide);
+    arrow();
     pen.fillStyle = palette.card;
     pen.fillRect(0, AXIS, LABEL - 1, high - AXIS);
     pen.fillStyle = palette.ink;
@@ -104,14 +111,55 @@
       pen.globalAlpha = lit ? 1 : .18;
       const category = about.categories[lane.name[n]];
       pen.fillStyle = chosen && chosen.lane === lane && chosen.n === n ? palette.mark : lane.kind === "host" ? palette.host : palette.by[category];
-      pen.fillRect(x, lane.top, w > 2 ? w - .5 : w, lane.high);
-      if (w > 34) { pen.fillStyle = lane.kind === "host" ? palette.ink : palette.card; pen.textAlign = "left"; pen.fillText(clip(about.names[lane.name[n]], w - 6), x + 3, lane.top + lane.high / 2 + .5); }
+      const next = w > 1.5 ? n + 1 : Math.max(n + 1, after(lane, Math.max(start, left) + pixel, n + 1));
+      // Several events on one pixel: the height is the share of the pixel that they fill.
+      const filled = next > n + 1 ? Math.min(1, (lane.sums[next] - lane.sums[n]) / pixel) : 1;
+      const tall = Math.max(2, lane.high * filled);
+      pen.fillRect(x, lane.top + lane.high - tall, w > 2 ? w - .5 : w, tall);
+      if (w > 34) { pen.fillStyle = lane.kind === "host" ? palette.ink : palette.card; pen.textAlign = "left"; pen.fillText(clip(short(lane.name[n]), w - 6), x + 3, lane.top + lane.high / 2 + .5); }
       reached = x + w;
-      // Events that begin on pixels already painted are not visible.
-      n = w > 1.5 ? n + 1 : Math.max(n + 1, after(lane, Math.max(start, left) + pixel, n + 1));
+      n = next;
     }
     pen.globalAlpha = 1;
     return reached;
+  }
+
+  const short = (name) => about.labels[name] || about.names[name].replace(/^void |\(anonymous namespace\)::|at::native::/g, "");
+
+  // The host event that launched a device event.
+  function launchOf(one) {
+    let number = one.lane.launch ? one.lane.launch[one.n] : 0;
+    if (!number) return null;
+    for (const lane of hosts) { if (number <= lane.count) return { lane, n: number - 1 }; number -= lane.count; }
+    return null;
+  }
+
+  function arrow() {
+    const from = chosen && launchOf(chosen);
+    if (!from) return;
+    const x1 = toX(from.lane.start[from.n]), y1 = from.lane.top, x2 = toX(chosen.lane.start[chosen.n]), y2 = chosen.lane.top + chosen.lane.high;
+    pen.strokeStyle = pen.fillStyle = palette.mark; pen.lineWidth = 1.5;
+    pen.beginPath(); pen.moveTo(x1, y1); pen.bezierCurveTo(x1, (y1 + y2) / 2, x2, (y1 + y2) / 2, x2, y2 + 5); pen.stroke();
+    pen.beginPath(); pen.moveTo(x2, y2); pen.lineTo(x2 - 4, y2 + 7); pen.lineTo(x2 + 4, y2 + 7); pen.fill();
+    pen.lineWidth = 1;
+  }
+
+  // Exact sums of a range: events that are cut at its edges count with the part inside.
+  function rangeText(from, to) {
+    const by = new Map();
+    let events = 0, work = 0, host = 0;
+    for (const lane of lanes) {
+      for (let n = Math.max(0, after(lane, from) - 1); n < lane.count && lane.start[n] < to; n++) {
+        const inside = Math.min(to, lane.start[n] + long(lane, n)) - Math.max(from, lane.start[n]);
+        if (inside <= 0) continue;
+        if (lane.kind === "host") { host++; continue; }
+        events++; work += inside;
+        const kind = COLOURS[about.categories[lane.name[n]]];
+        by.set(kind, (by.get(kind) || 0) + inside);
+      }
+    }
+    const parts = [...by].sort((a, b) => b[1] - a[1]).map(([kind, time]) => `${kind} ${nice(time)}`);
+    return `${nice(to - from)} selected: ${events.toLocaleString("en")} device events, ${nice(work)} of device time, ${host.toLocaleString("en")} host events\n${parts.join(", ")}`;
   }
 
   function clip(text, room) {
@@ -164,7 +212,12 @@
 
   function details(one) {
     const kind = one.lane.kind === "host" ? "" : ` · ${COLOURS[about.categories[one.lane.name[one.n]]]}`;
-    return `${about.names[one.lane.name[one.n]]}\n${nice(long(one.lane, one.n))} from ${nice(one.lane.start[one.n])}${kind}${one.lane.label ? ` · ${one.lane.label}` : ""}`;
+    const lines = [about.names[one.lane.name[one.n]], `${nice(long(one.lane, one.n))} from ${nice(one.lane.start[one.n])}${kind}${one.lane.label ? ` · ${one.lane.label}` : ""}`];
+    const operator = one.lane.operator ? one.lane.operator[one.n] : 0, extra = one.lane.extra ? about.details[one.lane.extra[one.n]] : "";
+    if (operator || extra) lines.push([operator ? `operator ${about.names[operator - 1]}` : "", extra].filter(Boolean).join("; "));
+    const from = launchOf(one);
+    if (from) lines.push(`launched by ${about.names[from.lane.name[from.n]]}, ${nice(one.lane.start[one.n] - from.lane.start[from.n])} before`);
+    return lines.join("\n");
   }
 
   function choose(one) {
@@ -174,11 +227,18 @@
   }
 
   let held = null;
-  canvas.addEventListener("pointerdown", (event) => { held = { x: event.offsetX, left, right, moved: false }; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointerdown", (event) => { held = { x: event.offsetX, left, right, moved: false, range: event.shiftKey && event.offsetX > LABEL }; canvas.setPointerCapture(event.pointerId); });
   canvas.addEventListener("pointermove", (event) => {
     if (held) {
       const by = (event.offsetX - held.x) / width() * (held.right - held.left);
       held.moved ||= Math.abs(event.offsetX - held.x) > 3;
+      if (held.range) {
+        mark = [toTime(Math.min(held.x, event.offsetX)), toTime(Math.max(held.x, event.offsetX))];
+        chosen = null;
+        detail.textContent = rangeText(...mark);
+        draw();
+        return;
+      }
       canvas.classList.add("dragging");
       look(held.left - by, held.right - by);
       return;

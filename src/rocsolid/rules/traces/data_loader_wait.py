@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
+from rocsolid.rules.recoverable import recoverable
 
 _MIN_IDLE_SHARE = 0.05  # of the traced time
 
@@ -29,7 +30,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{subject} waits {waited_ms:.2f} ms ({share:.0%}) for the data loader, in {gaps} gaps",
     why="The CPU is in the data loader while the device has nothing to do.",
-    fix="Give the DataLoader more workers, pinned memory and a larger prefetch_factor, or do less work per sample.",
+    fix="Give the DataLoader more workers, pinned memory and a larger prefetch_factor, or do less work per sample. {gain}",
     check="rocsolid trace {file}   (shows idle time by cause)",
     since="0.1",
 )
@@ -45,4 +46,5 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
                 waited_ms=idle.time_ns / 1e6,
                 share=idle.time_ns / device.span_ns,
                 gaps=idle.gap_count,
+                **recoverable(0, idle.time_ns, "the data loader can keep up with the device"),
             )

@@ -51,11 +51,10 @@ RULE = Rule(
     fix="{remedy}",
     check="rocsolid trace {file}   (after the fix, this finding is gone)",
     since="0.1",
-    evidence=(
-        issue(
-            "sgl-project/sglang#35390",
-            "Profiles of HIP graphs on ROCm 7.2 images lacked up to 87 % of the decode kernels.",
-        ),
+)
+_LOST_IN_GRAPHS = (
+    issue(
+        "sgl-project/sglang#35390", "Profiles of HIP graphs on ROCm 7.2 images lacked up to 87 % of the decode kernels."
     ),
 )
 
@@ -69,6 +68,7 @@ def check_trace(file: TraceFile, device: DeviceTrace | None) -> Iterator[Finding
             f"device {doubt.device}" if doubt.device else "the trace",
             severity=Severity.INFO if doubt.kind in _NOTES else None,
             location=file.file,
+            evidence=_LOST_IN_GRAPHS if doubt.kind is DoubtKind.LOST_KERNELS else (),
             kind=doubt.kind.value,
             problem=doubt.text,
             effect=_WHY[doubt.kind],

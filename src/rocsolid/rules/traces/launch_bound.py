@@ -26,12 +26,21 @@ from collections.abc import Iterator
 
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
+from rocsolid.rules.recoverable import recoverable
 
 _MIN_LATE_SHARE = 0.1  # of the traced time
+_MIN_SHARE = 0.02  # less is only a note
+_ASSUMPTION = "every launch comes early enough"
+_NO_GAIN = {"gain": ""}
 _MIN_REPLAYED_SHARE = 0.5  # of the kernel time
-_GAIN = " Expected gain: up to {waited_ms:.2f} ms, {share:.0%} of the traced time."
 _CAPTURE_ADVICE = "Capture the call in a graph: fast = rs.capture(model)."
 _REPLAYED_ADVICE = "Most kernels already run in graph replays: reduce the CPU work between replays, or capture it too."
+_GRAPH_LAUNCH_ADVICE = (
+    "{in_launch_ms:.2f} of {waited_ms:.2f} ms pass inside the launch of a graph, not between replays: launch the next replay "
+    "before the last one ends (no sync in between), and fuse kernels, because a launch takes longer with every node."
+)
+_OUTLIER = " One gap of {longest_ms:.2f} ms is most of the waiting and is not counted."
+_MIN_OUTLIER_SHARE = 0.5  # of all late launches
 _PROFILE_ADVICE = "Profile calls that replay the graph: only these show how much time can still be saved."
 _CAPTURING = " A graph is being captured: {recorded:,} launches were recorded instead of run, so the device is idle."
 _PROBABLY_CAPTURING = (
@@ -48,7 +57,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{subject} waits {waited_ms:.2f} ms of {span_ms:.2f} ms ({share:.0%}) for {gaps} late launches",
     why="The CPU makes {launches} launch calls for {kernels} kernels; {replayed:.0%} of the kernel time is in graph replays.{capture}",
-    fix="{advice}",
+    fix="{advice} {gain}",
     check="rocsolid compare before.json.gz after.json.gz",
     since="0.1",
 )
@@ -66,19 +75,27 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     probably_capturing = not captures.count and captures.launches_without_work >= max(
         _MIN_LAUNCHES_WITHOUT_WORK, _MIN_SHARE_WITHOUT_WORK * captures.launches
     )
-    capturing = total_ns - captured_ns < threshold_ns or probably_capturing
+    capturing = total_ns - captured_ns < threshold_ns or probably_capturing or captures.count > 0
     waited_ns = total_ns if capturing else total_ns - captured_ns
+    longest_ns = max((idle.longest_ns for idle in late), default=0)
+    outlier = not capturing and longest_ns > _MIN_OUTLIER_SHARE * waited_ns and sum(i.gap_count for i in late) > 1
+    waited_ns -= longest_ns if outlier else 0
+    in_call_ns, in_launch_ns = (sum(getattr(i, f"{name}_ns") for i in late) for name in ("in_call", "in_graph_launch"))
+    in_call_ns, in_launch_ns = min(in_call_ns, waited_ns), min(in_launch_ns, waited_ns)
     share = waited_ns / device.span_ns
+    small = waited_ns < _MIN_SHARE * device.span_ns
     replayed = device.graph_kernel_time_ns / max(device.kernel_time_ns, 1)
     if capturing:
         capture_text, advice = _PROBABLY_CAPTURING if probably_capturing else _CAPTURING, _PROFILE_ADVICE
     else:
         capture_text = _ALSO_CAPTURED if captured_ns else ""
+        capture_text += _OUTLIER if outlier else ""
         advice = _REPLAYED_ADVICE if replayed >= _MIN_REPLAYED_SHARE else _CAPTURE_ADVICE
-        advice += _GAIN.format(waited_ms=waited_ns / 1e6, share=share)
+        if in_launch_ns > waited_ns / 2:
+            advice = _GRAPH_LAUNCH_ADVICE.format(in_launch_ms=in_launch_ns / 1e6, waited_ms=waited_ns / 1e6)
     yield RULE.found(
         f"device {device.device}",
-        severity=Severity.INFO if capturing else None,
+        severity=Severity.INFO if capturing or small else None,
         location=file.file,
         waited_ms=waited_ns / 1e6,
         span_ms=device.span_ns / 1e6,
@@ -92,6 +109,8 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
             without_work=captures.launches_without_work,
             launches=captures.launches,
             captured_ms=captured_ns / 1e6,
+            longest_ms=longest_ns / 1e6,
         ),
         advice=advice,
+        **(_NO_GAIN if capturing else recoverable(waited_ns - in_call_ns, waited_ns, _ASSUMPTION)),
     )

@@ -21,7 +21,8 @@ At the end of a measured step, and where Python needs the value to decide what r
 from collections.abc import Iterator
 
 from rocsolid.model.finding import Finding, Rule, Severity
-from rocsolid.model.trace import DeviceTrace, IdleCause, TraceFile
+from rocsolid.model.trace import DeviceTrace, Gap, IdleCause, TraceFile
+from rocsolid.rules.recoverable import recoverable
 
 _MIN_IDLE_SHARE = 0.02  # of the traced time
 
@@ -31,10 +32,16 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{subject} is idle for {waited_ms:.2f} ms ({share:.1%}) because of {gaps} host syncs",
     why="While the CPU waits, it launches nothing. The longest gap ends when {next_kernel} starts. A CUDA graph cannot be captured across a host sync.",
-    fix="Move {call} out of the step: keep values on the GPU, read them later, copy from pinned memory with non_blocking=True.",
+    fix="Move {call} out of the step: keep values on the GPU, read them later, copy from pinned memory with non_blocking=True. {gain}",
     check="rocsolid trace {file}   (shows idle time by cause)",
     since="0.1",
 )
+
+
+def _culprit(gap: Gap | None) -> str:
+    """Return the operator that waits, with the runtime call it waits in."""
+    call = (gap.host_activity if gap else "") or "the synchronization"
+    return f"{gap.host_operator} ({call})" if gap and gap.host_operator else call
 
 
 def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
@@ -51,5 +58,6 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         share=waited_ns / device.span_ns,
         gaps=sum(idle.gap_count for idle in waits),
         next_kernel=(longest.next_work[:60] if longest else "") or "unknown work",
-        call=(longest.host_activity if longest else "") or "the synchronization",
+        call=_culprit(longest),
+        **recoverable(0, waited_ns, "the value is not needed on the CPU before the next launch"),
     )

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.finding import Finding, Rule, Severity
 from rocsolid.model.trace import Category, DeviceTrace, TraceFile
+from rocsolid.rules.recoverable import recoverable
 
 _MIN_UNFUSED_SHARE = 0.25  # of the busy time
 
@@ -30,7 +31,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{subject}: {time_ms:.2f} ms ({share:.0%} of busy time) in {count} unfused elementwise kernels",
     why="Each kernel reads and writes whole tensors. A fused kernel does so once for a chain of operations.",
-    fix="Compile the model (rs.compile or torch.compile), or use the fused version of the operator.",
+    fix="Compile the model (rs.compile or torch.compile), or use the fused version of the operator. Most time: {culprit}. {gain}",
     check="Profile again: the kernels are then called triton_poi_fused_...",
     since="0.1",
 )
@@ -47,4 +48,6 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
             time_ms=time_ns / 1e6,
             share=time_ns / device.busy_ns,
             count=sum(row.count for row in kernels),
+            culprit=max(kernels, key=lambda row: row.total_ns).operator or "an unknown operator",
+            **recoverable(time_ns / 3, time_ns * 2 / 3, "each fused kernel replaces three of them"),
         )

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from rocsolid.catalog.device_peaks import infer_peaks
-from rocsolid.model.trace import Category, DeviceRoofline, DeviceTrace, TraceFile
+from rocsolid.model.trace import CaptureMatch, Category, DeviceRoofline, DeviceTrace, TraceFile
 from rocsolid.trace.analysis import host_activity, kernels
 from rocsolid.trace.analysis.capture_windows import CaptureWindows, find_captures
 from rocsolid.trace.analysis.counters import counter_rows, described_device, hardware_utilization, kernel_times
@@ -22,10 +22,12 @@ _MIN_CLOCK_JUMP_NS: Final = 60 * 10**9
 _MIN_CLOCK_JUMP_SHARE: Final = 0.9  # of the span of the trace
 
 
-def analyze_trace(file: Path | str, columns: TraceColumns) -> TraceFile:
-    """Analyze the columns of one file."""
+def analyze_trace(
+    file: Path | str, columns: TraceColumns, origins: Origins | None = None, capture: CaptureMatch | None = None
+) -> TraceFile:
+    """Analyze the columns of one file; `origins` and `capture` are given when a trace of the capture was matched."""
     links = link_launches(columns)
-    origins = find_origins(columns, links)
+    origins = origins or find_origins(columns, links)
     captures = find_captures(columns, links)
     devices = sorted_unique(columns.device.device)
     result = TraceFile(
@@ -46,6 +48,7 @@ def analyze_trace(file: Path | str, columns: TraceColumns) -> TraceFile:
         regions=host_activity.regions(columns),
         graph_breaks=host_activity.graph_breaks(columns),
         captures=captures.counts,
+        capture=capture,
         memory=host_activity.memory_curves(columns),
         counters=counter_rows(columns),
     )

@@ -175,7 +175,12 @@ def _match(kind: str, text: str) -> Category:
     return Category.OTHER
 
 
+def operator_category(operator: str) -> Category | None:
+    """Return the category of all work of an operator; None when it is not clear."""
+    found = _match("operator", operator)
+    return found if found is not Category.OTHER else None
+
+
 def category(name: str, operator: str = "") -> Category:
     """Return the category of a kernel; `OTHER` when neither its operator nor its name is known."""
-    found = _match("operator", operator) if operator else Category.OTHER
-    return found if found is not Category.OTHER else _match("name", name)
+    return (operator_category(operator) if operator else None) or _match("name", name)

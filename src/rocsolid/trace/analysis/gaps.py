@@ -1,6 +1,6 @@
 """Idle time of a device, and the cause of each gap."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from rocsolid.model.trace import Gap, IdleCause, IdleTime
 from rocsolid.trace.analysis.capture_windows import CaptureWindows
 from rocsolid.trace.analysis.intervals import Coverage, overlap
-from rocsolid.trace.analysis.link_launches import LaunchLinks, data_loader_times
+from rocsolid.trace.analysis.link_launches import LaunchLinks, data_loader_times, row_mask
 from rocsolid.trace.columns import (
     Column,
     DeviceEvents,
@@ -20,6 +20,7 @@ from rocsolid.trace.columns import (
 )
 
 MAX_GAPS: Final = 200
+_MAX_NAMED_WAITS: Final = 20
 _CAUSES: Final = tuple(IdleCause)
 
 
@@ -30,6 +31,8 @@ class ClassifiedGaps:
     covered: Coverage
     cause: Column  # index into `_CAUSES`
     call_row: Column  # the row of the call that launched the work after the gap; -1 for none
+    in_call: Column  # how long that call ran during the gap
+    in_graph_launch: Column  # the same, only of calls that launch a graph
 
 
 def classify_gaps(
@@ -72,7 +75,17 @@ def classify_gaps(
         ],
         _index(IdleCause.UNKNOWN),
     )
-    return ClassifiedGaps(covered=covered, cause=cause, call_row=call_row)
+    in_call = np.minimum(call_end, covered.gap_end) - np.maximum(call_start, covered.gap_start)
+    in_call = np.where(late | in_progress, np.maximum(in_call, 0), 0)
+    is_graph = row_mask(links.graph_calls, len(calls))
+    graph = known & (is_graph[call_row] if len(calls) else False)
+    return ClassifiedGaps(
+        covered=covered,
+        cause=cause,
+        call_row=call_row,
+        in_call=in_call,
+        in_graph_launch=np.where(graph, in_call, 0),
+    )
 
 
 def _host_causes(columns: TraceColumns, links: LaunchLinks, covered: Coverage, call_row: Column) -> Column:
@@ -116,6 +129,9 @@ def idle_times(gaps: ClassifiedGaps, captures: CaptureWindows) -> tuple[IdleTime
             gap_count=int(has_cause.sum()),
             time_ns=int(duration[has_cause].sum()),
             capture_ns=int(captured[has_cause].sum()),
+            in_call_ns=int(gaps.in_call[has_cause].sum()),
+            in_graph_launch_ns=int(gaps.in_graph_launch[has_cause].sum()),
+            longest_ns=int(duration[has_cause].max()),
         )
         for index, cause in enumerate(_CAUSES)
         for has_cause in (gaps.cause == index,)
@@ -140,10 +156,15 @@ def longest_gaps(
         **{field.name: np.concatenate([getattr(table, field.name) for table in tables]) for field in fields(HostEvents)}
     )
     rows = []
+    named = 0
     for gap in longest.tolist():
         operator_id = int(operator[gaps.covered.row_after[gap]])
         activity = _blocking_call(columns, links, gaps, gap) or _host_event(columns, long_events, gaps, gap)
-        rows.append(_gap_row(columns, device, gaps, gap, operator_id=operator_id, host_activity=activity))
+        row = _gap_row(columns, device, gaps, gap, operator_id=operator_id, host_activity=activity)
+        if row.cause in (IdleCause.SYNC, IdleCause.BLOCKING_COPY) and named < _MAX_NAMED_WAITS:
+            named += 1
+            row = replace(row, host_operator=_waiting_operator(columns, gaps, gap))
+        rows.append(row)
     return tuple(rows)
 
 
@@ -182,6 +203,15 @@ def _blocking_call(columns: TraceColumns, links: LaunchLinks, gaps: ClassifiedGa
         (calls.start[blocking] <= start) & (calls.end[blocking] >= start) & (calls.thread[blocking] == thread)
     ]
     return columns.names[calls.name[running[-1]]] if len(running) else ""
+
+
+def _waiting_operator(columns: TraceColumns, gaps: ClassifiedGaps, gap: int) -> str:
+    """Return the outermost operator of torch that was running when the gap began, such as aten::is_nonzero."""
+    ops, start = columns.ops, gaps.covered.gap_start[gap]
+    thread = columns.calls.thread[int(gaps.call_row[gap])]
+    running = np.flatnonzero((ops.start <= start) & (ops.end >= start) & (ops.thread == thread))
+    names = [columns.names[ops.name[row]] for row in running[np.argsort(ops.start[running], kind="stable")]]
+    return next((name for name in names if name.startswith("aten::")), "")
 
 
 def _host_event(columns: TraceColumns, long_events: HostEvents, gaps: ClassifiedGaps, gap: int) -> str:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-_TENSILE: Final = re.compile(r"^Cijk_(?P<layout>[A-Za-z]+_[A-Za-z]+)_(?P<types>[A-Z0-9]+)")
+_TENSILE: Final = re.compile(r"^Cijk_(?P<layout>A[a-z]+_B[a-z]+)_(?P<types>[A-Z0-9]+)")
 _TILE: Final = re.compile(r"_MT(\d+x\d+x\d+)")
 _MAX_WORDS: Final = 4
 
@@ -33,6 +33,8 @@ def _label(name: str) -> str:
     if tensile:
         tile = _TILE.search(name)
         return f"Tensile {tensile['layout']} {tensile['types']}" + (f" MT{tile[1]}" if tile else "")
+    if name.startswith("Cijk_"):  # a kernel that adds up parts, such as Cijk_SB_BiasS_HAS_ScaleAlphaVec_PostGSU4_VW4
+        return f"Tensile {' '.join(name.split('_')[-2:])}"
     if name.startswith("_Z"):
         words = _mangled_words(name)
         return "::".join(words[:2]) + "".join(f" {word}" for word in words[2:_MAX_WORDS])

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from rocsolid.model.trace import Category, CategoryTime, CopyRow, DeviceRoofline, KernelRow, KernelShare, OperatorRow
-from rocsolid.trace.analysis.categories import category
-from rocsolid.trace.analysis.cost_model import Cost, operator_cost, parse_inputs
+from rocsolid.trace.analysis.categories import category, operator_category
+from rocsolid.trace.analysis.cost_model import operator_cost, parse_inputs
 from rocsolid.trace.analysis.kernel_labels import kernel_labels
 from rocsolid.trace.analysis.link_launches import Origins
 from rocsolid.trace.columns import Column, DeviceEvents, EventKind, TraceColumns, sorted_unique
@@ -133,19 +133,33 @@ def operator_rows(
     """Return the device time by operator, shapes, category and whether a graph replay launched it, the most first."""
     ops = columns.ops
     host = dict(_sums(_pairs(ops.name, ops.detail, columns), ops.end - ops.start)) if len(ops) else {}
-    duration = device.end - device.start
     pairs = _pairs(origins.operator, origins.detail, columns)
+    categories = _with_operators(columns, origins.operator, categories)
     _, compact = np.unique(pairs, return_inverse=True)
     key = (compact * len(CATEGORIES) + categories) * 2 + in_graph
-    return tuple(
-        sorted(
-            (
-                _operator_row(columns, device, origins, duration, m, categories, in_graph, host, peaks)
-                for _, m in group_rows(key)
-            ),
-            key=lambda row: (-row.device_ns, row.name, row.shape),
+    rows = []
+    for _, members in group_rows(key):
+        row = _operator_row(
+            columns,
+            device,
+            origins,
+            members,
+            host,
+            category=CATEGORIES[int(categories[members[0]])],
+            in_graph=bool(in_graph[members[0]]),
         )
-    )
+        rows.append(replace(row, roofline=_roofline(row, peaks)))
+    return tuple(sorted(rows, key=lambda row: (-row.device_ns, row.name, row.shape)))
+
+
+def _with_operators(columns: TraceColumns, operator: Column, categories: Column) -> Column:
+    """Return the category of each event; that of its operator where it is clear, also for its copies and memsets."""
+    known = [(n, operator_category(columns.names[n])) for n in sorted_unique(operator).tolist() if n >= 0]
+    by_operator = np.full(len(columns.names) + 1, -1, dtype=np.int8)
+    for number, found in known:
+        by_operator[number] = CATEGORIES.index(found) if found else -1
+    own = by_operator[operator]  # -1, no operator, is the last entry
+    return np.where(own >= 0, own, categories)
 
 
 def _pairs(name: Column, detail: Column, columns: TraceColumns) -> Column:
@@ -156,47 +170,46 @@ def _operator_row(
     columns: TraceColumns,
     device: DeviceEvents,
     origins: Origins,
-    duration: Column,
     members: Column,
-    categories: Column,
-    in_graph: Column,
     host: Mapping[int, int],
-    peaks: DeviceRoofline | None,
+    **known: Any,  # noqa: ANN401 - the other fields of the row
 ) -> OperatorRow:
+    """Return the row of some events, without its roofline."""
+    duration = device.end[members] - device.start[members]
     first = members[0]
     operator_id, detail_id = int(origins.operator[first]), int(origins.detail[first])
     name = columns.names[operator_id] if operator_id >= 0 else ""
     detail = columns.details[detail_id] if detail_id >= 0 else ""
     inputs = parse_inputs(detail)
-    time_ns = int(duration[members].sum())
     shares = [
-        KernelShare(name=columns.names[kernel], count=len(runs), time_ns=int(duration[members[runs]].sum()))
+        KernelShare(name=columns.names[kernel], count=len(runs), time_ns=int(duration[runs].sum()))
         for kernel, runs in group_rows(device.name[members])
     ]
     shares.sort(key=lambda share: -share.time_ns)
     calls = len(sorted_unique(origins.call[members])) if operator_id >= 0 else 0
     cost = operator_cost(name, detail) if detail else None
     pair = int(_pairs(origins.operator[first : first + 1], origins.detail[first : first + 1], columns)[0])
-    row = OperatorRow(
+    return OperatorRow(
+        **known,
         name=name,
         count=len(members),
-        device_ns=time_ns,
+        device_ns=int(duration.sum()),
         host_ns=host.get(pair, 0),
-        category=CATEGORIES[int(categories[first])],
         shape=inputs.text,
         element_type=inputs.element_type,
-        in_graph=bool(in_graph[first]),
         calls=calls,
         kernels=tuple(shares[:_MAX_SHARES]),
         flops=cost.flops * calls if cost else None,
         bytes=cost.bytes * calls if cost else None,
+        arithmetic=cost.arithmetic if cost else "",
     )
-    return replace(row, roofline=_roofline(row, cost, peaks)) if cost and peaks else row
 
 
-def _roofline(row: OperatorRow, cost: Cost, peaks: DeviceRoofline) -> float | None:
-    """Return the least possible time divided by the time it took."""
-    arithmetic = cost.arithmetic
+def _roofline(row: OperatorRow, peaks: DeviceRoofline | None) -> float | None:
+    """Return the least possible time divided by the time it took; None when the cost or the peaks are unknown."""
+    if row.flops is None or peaks is None:
+        return None
+    arithmetic = row.arithmetic
     if arithmetic == "fp32" and row.kernels and _TF32.search(row.kernels[0].name):
         arithmetic = "tf32"
     peak = peaks.tflops.get(arithmetic)

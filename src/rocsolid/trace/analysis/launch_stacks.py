@@ -12,8 +12,17 @@ from rocsolid.trace.readers.python_frames import Frames
 
 _MAX_KERNELS: Final = 40
 _LAUNCHES_PER_KERNEL: Final = 3
-# Frames of torch itself: the frame that called torch is more useful.
-_TORCH_FRAMES: Final = ("torch/", "<built-in", "nn.Module", "/torch/", "site-packages/torch/", "<string>")
+# Frames of torch, Triton and AITER: the frame that called them is more useful.
+_TORCH_FRAMES: Final = (
+    "torch/",
+    "triton/",
+    "aiter/jit/",
+    "<built-in",
+    "nn.Module",
+    "/torch/",
+    "site-packages/torch/",
+    "<string>",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +68,27 @@ class LaunchLocations:
         for row in device.kernels:
             times = self.launches.times.get((device.device, row.name), [])
             location = next((self.best[time][-1] for time in times if time in self.best), "")
-            rows.append(replace(row, location=location))
+            rows.append(replace(row, location=location or row.location))
         return replace(device, kernels=tuple(rows))
+
+
+def capture_locations(columns: TraceColumns, file: TraceFile, capture: TraceColumns, launch: Column) -> LaunchLocations:
+    """Prepare the search in the trace of a capture. `launch` has the launch call there of each device event, or -1."""
+    device, calls = columns.device, capture.calls
+    times: dict[tuple[str, str], list[int]] = {}
+    thread: dict[int, str] = {}
+    name_ids = {name: name_id for name_id, name in enumerate(columns.names)}
+    for device_trace in file.devices:
+        on_device = (device.device == int(device_trace.device)) & (launch >= 0)
+        for row in device_trace.kernels[:_MAX_KERNELS]:
+            runs = np.flatnonzero(on_device & (device.name == name_ids[row.name]))[:_LAUNCHES_PER_KERNEL]
+            starts = calls.start[launch[runs]].tolist()
+            times[device_trace.device, row.name] = starts
+            threads = (capture.threads[number] for number in calls.thread[launch[runs]].tolist())
+            thread.update(zip(starts, threads, strict=True))
+    return LaunchLocations(
+        launches=_Launches(times=times, thread=thread), times=np.array(sorted(thread), dtype=np.int64)
+    )
 
 
 def launch_locations(columns: TraceColumns, file: TraceFile) -> LaunchLocations:

@@ -124,6 +124,15 @@ def launching_operators(columns: TraceColumns, links: LaunchLinks) -> Column:
     return found
 
 
+def call_operators(columns: TraceColumns, calls: Column) -> Column:
+    """Return for each call the row of the operator that made it; -1 for none."""
+    found = _operators_by_id(columns, columns.calls.external[calls])
+    missing = np.flatnonzero(found < 0)
+    if len(missing) and len(columns.ops):
+        found[missing] = _enclosing_operators(columns, calls[missing])
+    return found
+
+
 def _enclosing_operators(columns: TraceColumns, calls: Column) -> Column:
     """Return for each call the row of the innermost operator that encloses it; -1 for none."""
     ops = columns.ops

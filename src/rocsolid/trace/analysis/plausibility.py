@@ -241,8 +241,8 @@ def _streams(all_events: DeviceEvents, device_id: int) -> Iterator[Doubt]:
     gaps = gaps[gaps > 0]
     if len(gaps) >= _MIN_GAPS and (gaps == 1).mean() >= _MIN_CONSTANT_SHARE:
         text = (
-            f"{int((gaps == 1).sum()):,} of {len(gaps):,} gaps are exactly 1 ns: the durations contain the time until the "
-            "next kernel starts, so kernels look longer and the GPU busier than they are"
+            f"{int((gaps == 1).sum()):,} of {len(gaps):,} gaps are exactly 1 ns: the durations contain the gaps, "
+            "so the GPU looks busier than it is"
         )
         yield Doubt(kind=DoubtKind.GAPS_IN_DURATIONS, device=str(device_id), text=text, count=int((gaps == 1).sum()))
 

@@ -57,7 +57,7 @@ class FlameGraphBuilder:
             return None
         self._drop_shortest()
         start, end, name, thread = self.parts[0]
-        launches = _launches(columns)
+        launches = launch_times(columns)
         tree = _Tree(names=list(self.names))
         for index, thread_id in enumerate(self.threads):
             rows = np.flatnonzero(thread == index)
@@ -79,7 +79,7 @@ _NO_LAUNCHES: Final = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 _NO_FRAMES: Final = (_NO_LAUNCHES[0], _NO_LAUNCHES[0], _NO_LAUNCHES[0])
 
 
-def _launches(columns: TraceColumns) -> dict[str, tuple[Column, Column]]:
+def launch_times(columns: TraceColumns) -> dict[str, tuple[Column, Column]]:
     """Return for each thread the starts of the calls that launched work, and the device time of that work."""
     links = link_launches(columns)
     linked = np.flatnonzero(links.call_row >= 0)

@@ -190,13 +190,13 @@ class _KinetoReader:
             self.scanner.flush()
         tables = builder.tables()
         metadata, more = parse_metadata(self.head, self.tail)
-        if more:
+        if more and not self.damage:
             self.damage.append(
                 f"the file goes on after the end of the trace: {more:,} bytes, a second JSON document, were not read"
             )
         # One broken event is shorter. A hole in the file takes many events with it.
         lost = self.broken_bytes * builder.events // max(self.size, 1)
-        if lost > _MIN_LOST_EVENTS * max(builder.broken, 1):
+        if lost > _MIN_LOST_EVENTS * max(builder.broken, 1) and not self.damage:
             self.damage.append(f"{self.broken_bytes:,} bytes are not events; about {lost:,} events are lost")
         return TraceColumns(
             producer="kineto",
