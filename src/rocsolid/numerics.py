@@ -124,6 +124,9 @@ class Comparison:
     error: float  # the largest difference, relative to the size of eager's result
     mismatches: tuple[str, ...] = ()  # one sentence for each result beyond its tolerance
     nondeterministic: bool = False  # two eager runs on the same input differ too much for a comparison
+    inputs: tuple[Leaf, ...] = ()  # of a failed check in service, with eager's results and the replay's
+    expected: tuple[Leaf, ...] = ()
+    got: tuple[Leaf, ...] = ()
 
     @property
     def equal(self) -> bool:
