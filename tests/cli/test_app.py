@@ -12,7 +12,8 @@ from tests.support import ROOT, clean_environ, make_env, run_cli, run_python
 
 from rocsolid.cli import main
 from rocsolid.cli.app import COMMANDS
-from rocsolid.report.doctor import MASK, doctor_text, mask_text, mask_value
+from rocsolid.model.redact import HIDDEN
+from rocsolid.report.doctor import doctor_text, mask_text, mask_value
 
 # For every command: the arguments before a file.
 TAKES_FILE = {
@@ -177,15 +178,15 @@ def test_unexpected_error_without_a_writable_folder() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
-        ("HF_TOKEN", "hf_abc", MASK),
-        ("AWS_SECRET_ACCESS_KEY", "x", MASK),
-        ("TORCH_API_KEY", "short", MASK),
+        ("HF_TOKEN", "hf_abc", HIDDEN),
+        ("AWS_SECRET_ACCESS_KEY", "x", HIDDEN),
+        ("TORCH_API_KEY", "short", HIDDEN),
         ("TORCHINDUCTOR_CACHE_DIR", "/big/disk/cache", "/big/disk/cache"),
         ("TORCHINDUCTOR_MAX_AUTOTUNE", "1", "1"),
         ("PYTORCH_ALLOC_CONF", "expandable_segments:True", "expandable_segments:True"),
-        ("TORCHINDUCTOR_REMOTE", "https://me:pass@cache.example/x", f"https://{MASK}cache.example/x"),
-        ("TORCH_X", "ghp_0123456789abcdef", MASK),
-        ("TORCH_Y", "a1" * 20, MASK),
+        ("TORCHINDUCTOR_REMOTE", "https://me:pass@cache.example/x", "https://cache.example/x"),
+        ("TORCH_X", "ghp_0123456789abcdef", HIDDEN),
+        ("TORCH_Y", "a1" * 20, HIDDEN),
     ],
 )
 def test_masks_secrets(name: str, value: str, shown: str) -> None:

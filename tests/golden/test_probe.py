@@ -37,11 +37,11 @@ from rocsolid.model.environment import (
 )
 from rocsolid.model.finding import Finding
 from rocsolid.model.platform import Platform
+from rocsolid.model.redact import HIDDEN
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.probe.diff import compare_probes
 from rocsolid.probe.ledger import Ledger
 from rocsolid.probe.pretended import require_no_gpu
-from rocsolid.probe.variables import HIDDEN
 from rocsolid.report.doctor import doctor_text
 from rocsolid.report.fix_commands import env_file, fix_text
 from rocsolid.report.machine_readable import github, sarif

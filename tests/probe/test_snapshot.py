@@ -7,6 +7,7 @@ from tests.support import make_env
 
 from rocsolid.model.environment import CheckResult, CheckStatus, Container, Device
 from rocsolid.model.platform import Platform
+from rocsolid.model.redact import HIDDEN
 from rocsolid.probe import devices, packages
 from rocsolid.probe.container import find_container, image_fingerprint
 from rocsolid.probe.devices import amd_devices, check_rocminfo, gfx_name, nvidia_devices
@@ -14,7 +15,7 @@ from rocsolid.probe.host import read_caches, read_host
 from rocsolid.probe.packages import installed, library_copies, reported_packages, rocm_release, triton_copies
 from rocsolid.probe.snapshot import ProbeOptions, take_snapshot
 from rocsolid.probe.startup_files import startup_hooks
-from rocsolid.probe.variables import HIDDEN, relevant_variables
+from rocsolid.probe.variables import relevant_variables
 from rocsolid.process.run_command import Command, CommandResult
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import ROOT, chromium, run_cli, run_python
+from tests.support import ROOT, chromium, run_cli, run_python, until
 
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
@@ -131,7 +131,8 @@ def test_zoom_with_buttons_and_keys(page: "Page") -> None:
 
 def test_search_steps_through_events(page: "Page") -> None:
     page.get_by_label("search events").fill("layer_norm")
-    page.wait_for_function("document.getElementById('timeline-found').value.endsWith('events')")
+    # Not `wait_for_function`: it evaluates a string in the page, which the page's policy forbids.
+    until(lambda: page.evaluate("document.getElementById('timeline-found').value.endsWith('events')"))
     page.get_by_label("search events").press("Enter")
     first = view(page)
     assert "layer_norm" in page.locator("#timeline-detail").inner_text()
@@ -187,7 +188,7 @@ def test_kernel_names_are_escaped(tmp_path: Path) -> None:
     html = run_cli("trace", str(tmp_path / "t.json"), "--output", "html").out
 
     assert "<script>alert" not in html
-    assert "http" not in html.replace("http://www.w3.org", "")
+    assert "://" not in html
 
 
 @pytest.fixture
@@ -223,7 +224,7 @@ def test_flame_graph_keyboard_control(flame: "Page") -> None:
     assert box.get_attribute("data-top") == ""
     flame.keyboard.press("/")
     flame.keyboard.type("linear")
-    flame.wait_for_function("document.getElementById('flame-found').value !== ''")
+    until(lambda: flame.evaluate("document.getElementById('flame-found').value !== ''"))
     assert (
         flame.locator("#flame-found").inner_text() == "50.00 µs, 38.5 %"
     )  # of both threads; the callee is not counted twice

@@ -175,7 +175,7 @@ def _context(
         msg = f"deadline_s must be greater than 0, not {deadline_s:g}"
         raise UsageError(msg)
     folder = Path(cache).resolve() if cache else default_cache()
-    check_folder(folder, "compiled kernels")
+    check_folder(folder, "compiled kernels", loads_code=True)
     if save:
         check_folder(Path(save).resolve(), "the files of --save")
     return RunnerContext(run_command=_run_command, cache=folder, deadline_s=deadline_s, progress=progress)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rocsolid.catalog.overrides import apply_overrides
+from rocsolid.catalog.plan_check import check_plan
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.errors import PlanError
 from rocsolid.model.environment import CheckResult, CheckStatus, Environment
@@ -142,17 +143,18 @@ def select_plan(
     if plan is None:
         chosen = resolve_profile(profile, env)
     else:
-        chosen = check_plan_fits(
-            plan if isinstance(plan, Plan) else Plan.load(plan), env, ignore_platform=ignore_platform
-        )
+        loaded = plan if isinstance(plan, Plan) else check_plan(Plan.load(plan), str(plan))
+        chosen = check_plan_fits(loaded, env, ignore_platform=ignore_platform)
     return apply_overrides(chosen, os.environ)
 
 
 def check_plan_fits(plan: Plan, env: Environment, *, ignore_platform: bool = False) -> Plan:
     """Return the plan if it was made for this platform or `ignore_platform` is set; raise PlanError otherwise.
 
-    For a plan that was tuned on another chip, the plan of profile safe is returned.
+    For a plan that was tuned on another chip, the plan of profile safe is returned. A plan with a setting that is not in the
+    catalogue, or with a value that could load code, is refused on every platform.
     """
+    check_plan(plan)
     if plan.platform is not env.platform and not ignore_platform:
         msg = (
             f"the plan was made for {plan.platform.label}, but this machine has {env.platform.label}.\n"

@@ -20,7 +20,10 @@ OTHER_VARIABLES: Final = frozenset(
     for name in (
         "LEDGER",
         "CI",
+        "DEBUG",
+        "NATIVE",
         "TRIAL",
+        "RUN_BEST_EFFORT",
         "RUN_PROFILE",
         "RUN_PLAN",
         "RUN_DEADLINE",

@@ -16,7 +16,7 @@ graph=true or graph=false.
 
 import argparse
 
-from rocsolid.cli.output import add_output, add_workload, require_writable, write
+from rocsolid.cli.output import add_output, add_workload, announce_plan, require_writable, write
 from rocsolid.cli.tune import add_limits, limits_of, show_progress
 
 
@@ -58,6 +58,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out:
         require_writable(args.out)
+    for side in (args.a, args.b):
+        if side.endswith(".toml"):
+            announce_plan(side)
     with show_progress() as progress:
         result = ab(
             args.workload,

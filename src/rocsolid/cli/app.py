@@ -1,12 +1,17 @@
 """The command line: the table of commands, and the exit code of each error."""
 
 import argparse
+import errno
 import importlib
+import io
 import os
+import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, NoReturn
 
-from rocsolid.errors import RocsolidError, UnknownNameError
+from rocsolid.errors import InputError, RocsolidError, UnknownNameError
 from rocsolid.version import __version__
 
 OK, FINDINGS, USAGE, CANNOT_RUN, TIMED_OUT, INTERRUPTED = 0, 1, 2, 3, 124, 130
@@ -34,6 +39,10 @@ COMMANDS: Final = {
     "doctor": "print what to attach to a bug report, without secrets; nothing is sent",
     "completion": "print a completion script for bash, zsh or fish",
 }
+# The user gave a file that cannot be used; anything else is a problem of the machine.
+_WRONG_NAME: Final = (
+    errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EEXIST,
+)  # fmt: skip
 _NOT_OUR_DEPENDENCIES: Final = ("torch", "triton")
 _MISSING_PACKAGE: Final = (
     "this command needs {name}, which is not installed for {python}; install rocsolid into the environment that has "
@@ -66,10 +75,11 @@ class Parser(argparse.ArgumentParser):
 
 def run(argv: list[str]) -> int:
     """Parse the arguments and run the command. An error becomes one line on stderr and an exit code."""
+    _prepare_streams()
     try:
-        return _run(argv)
+        return _run_and_flush(argv)
     except RocsolidError as error:
-        sys.stderr.write(f"rocsolid: error: {error}\n")
+        _print_error(str(error))
         return error.exit_code
     except SystemExit as exit_:  # argparse has printed an error or the help
         if not isinstance(exit_.code, int):
@@ -79,14 +89,14 @@ def run(argv: list[str]) -> int:
         sys.stderr.write("rocsolid: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
-        # The program that reads our output has exited, as `| head` does. Without this line, Python prints an error when
-        # it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # the program that reads our output has exited, as `| head` does
         return OK
+    except OSError as error:
+        return _report_system_error(error, argv)
     except ModuleNotFoundError as missing:
         if missing.name not in _NOT_OUR_DEPENDENCIES:
             return _report_crash(missing, argv)
-        sys.stderr.write(f"rocsolid: error: {_MISSING_PACKAGE.format(name=missing.name, python=sys.executable)}\n")
+        _print_error(_MISSING_PACKAGE.format(name=missing.name, python=sys.executable))
         return CANNOT_RUN
     except Exception as error:  # noqa: BLE001 - an unexpected error becomes a crash report
         return _report_crash(error, argv)
@@ -98,8 +108,65 @@ def _report_crash(error: Exception, argv: list[str]) -> int:
 
     if os.environ.get(DEBUG_VARIABLE):
         raise error
-    sys.stderr.write(f"rocsolid: error: {write_crash_report(error, argv)}\n")
+    if isinstance(error, KeyError) and "getpwuid" in str(error):
+        _print_error(f"user {os.getuid()} has no entry in the password file: set the variables USER and HOME")
+        return CANNOT_RUN
+    _print_error(write_crash_report(error, argv))
     return CANNOT_RUN
+
+
+def _prepare_streams() -> None:
+    """Make output possible whatever the terminal is: closed, or unable to show a letter."""
+    if sys.stdout is None:
+        # Writing fails when it is flushed, and that is reported.
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the whole run
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _print_error(message: str) -> None:
+    from rocsolid.cli.output import printable
+    from rocsolid.model.redact import redact
+
+    sys.stderr.write(f"rocsolid: error: {printable(redact(message))}\n")
+
+
+def _report_system_error(error: OSError, argv: list[str]) -> int:
+    """Report what the system refused: a full disk, a closed stdout, a folder that may not be written."""
+    if error.errno is None:
+        return _report_crash(error, argv)
+    if error.filename is not None:
+        _print_error(f"{os.fsdecode(error.filename)}: {error.strerror}")
+        return USAGE if error.errno in _WRONG_NAME else CANNOT_RUN
+    if error.errno == errno.ENOENT and not _has_folder():
+        _print_error("the current folder no longer exists; change to another one")
+        return CANNOT_RUN
+    _print_error(f"cannot write the output: {error.strerror}")
+    _discard_output()
+    return CANNOT_RUN
+
+
+def _has_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError:
+        return False
+    return True
+
+
+def _discard_output() -> None:
+    """Without this, Python prints an error when it closes stdout."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run_and_flush(argv: list[str]) -> int:
+    code = _run(argv)
+    sys.stdout.flush()  # here, where an error becomes a sentence
+    return code
 
 
 def _run(argv: list[str]) -> int:
@@ -118,7 +185,14 @@ def _run(argv: list[str]) -> int:
     if not args.command:
         parser.print_help()
         return USAGE
-    return int(importlib.import_module(f"rocsolid.cli.{args.command}").run(args))
+    module = importlib.import_module(f"rocsolid.cli.{args.command}")
+    try:
+        return int(module.run(args))
+    except SystemExit as ended:  # only a workload does this, and it has not been measured to its end
+        if ended.code == 128 + signal.SIGTERM:  # `ab` cleans up when it is ended
+            raise
+        msg = f"the workload called sys.exit({ended.code!r}) before it was finished"
+        raise InputError(msg) from ended
 
 
 def build_parser(*names: str) -> Parser:

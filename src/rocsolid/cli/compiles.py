@@ -98,6 +98,9 @@ def call_workload(call: Callable[[], Any], name: str, *, backward: bool = False)
                 sum_for_backward(result).backward()
     except RocsolidError:
         raise
+    except SystemExit as ended:
+        msg = f"the workload {name} called sys.exit({ended.code!r}) before it was finished"
+        raise CannotRunError(msg) from ended
     except Exception as error:
         msg = f"the workload {name} failed: {type(error).__name__}: {first_line(error)}"
         raise CannotRunError(msg) from error

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.fail_on import FAIL_ON, exit_code_of
-from rocsolid.cli.output import add_output, write
+from rocsolid.cli.output import add_output, write, write_file
 from rocsolid.cli.render import render_lint
 from rocsolid.errors import UsageError
 
@@ -114,7 +114,7 @@ def _fix(record: "LintRecord", args: argparse.Namespace) -> int:
             before, after = fixed.before.splitlines(keepends=True), fixed.after.splitlines(keepends=True)
             write("".join(difflib.unified_diff(before, after, f"a/{fixed.file}", f"b/{fixed.file}")), args.out)
         else:
-            Path(fixed.file).write_bytes(fixed.after.encode("utf-8"))
+            write_file(Path(fixed.file), fixed.after.encode("utf-8"))
     count = sum(len(fixed.findings) for fixed in proposed)
     verb = "can be fixed" if args.diff else "fixed"
     files = f"{len(proposed)} file{'s' if len(proposed) != 1 else ''}"

@@ -13,7 +13,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from rocsolid.cli.output import add_output, add_workload, write
+from rocsolid.cli.output import add_output, add_workload, announce_plan, write
 from rocsolid.cli.parse_units import budget
 from rocsolid.cli.render import render_report
 
@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.api.optimize import optimize
     from rocsolid.measure.load_workload import load_workload
 
+    if args.plan:
+        announce_plan(args.plan)
     with redirect_stdout(sys.stderr), torch.set_grad_enabled(args.grad):
         workload = load_workload(args.workload)
         fast = optimize(

@@ -2,11 +2,22 @@
 
 import argparse
 import os
+import re
+import stat
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from rocsolid.errors import InputError
+from rocsolid.model.codec import read_text
+
+_PLAIN: Final = re.compile(r"[ -~\n\t]*")
+# Controls, line and paragraph separators, marks that change the direction of text; `\r\n` ends a line.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+_COLOUR: Final = re.compile(r"(\033\[[0-9;]{0,8}m)")
 
 
 def add_output(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
@@ -28,26 +39,57 @@ def add_workload(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
 def write(text: str, out: Path | None) -> None:
     """Write to the file, completely or not at all; without a file, to stdout."""
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(_for_terminal(text))
         return
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        if out.is_symlink() or (out.exists() and not out.is_file()):
-            # Do not replace links, pipes and devices: a file instead of /dev/null would break other programs.
-            out.write_text(text, encoding="utf-8")
-        else:
-            temporary = out.with_name(f".{out.name}.part")
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(out)
+        write_file(out, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         msg = f"cannot write {out}: {error.strerror}"
         raise InputError(msg) from error
-    sys.stderr.write(f"wrote {out}\n")
+    sys.stderr.write(f"wrote {printable(str(out))}\n")
+
+
+def write_file(file: Path, data: bytes) -> None:
+    """Write a file completely or not at all; it keeps its permissions. Raises OSError."""
+    if file.exists() and not file.is_file():
+        # Do not replace pipes and devices: a file instead of /dev/null would break other programs.
+        file.write_bytes(data)
+        return
+    target = file.resolve()  # a link stays a link
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(data)
+            os.fchmod(handle, _mode(target))
+        os.replace(name, target)  # noqa: PTH105
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)  # noqa: PTH108
+        raise
+
+
+def _mode(file: Path) -> int:
+    try:
+        return stat.S_IMODE(file.stat().st_mode)
+    except FileNotFoundError:
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+def _for_terminal(text: str) -> str:
+    """Escape control characters, except for rocsolid's own colours: a name from elsewhere must not control the terminal."""
+    from rocsolid.report.terminal import terminal_of
+
+    if not terminal_of().colour:
+        return printable(text)
+    return "".join(part if _COLOUR.fullmatch(part) else printable(part) for part in _COLOUR.split(text))
 
 
 def require_writable(out: Path) -> None:
     """Raise InputError if the file cannot be written. Called before a long job that writes its result to the file."""
-    folder = next(parent for parent in (out.parent, *out.parent.parents) if parent.exists())
+    folder = next(parent for parent in (out.parent, *out.parent.parents) if os.path.exists(parent))  # noqa: PTH110
     reason = ""
     if out.is_dir():
         reason = "it is a folder"
@@ -60,13 +102,21 @@ def require_writable(out: Path) -> None:
         raise InputError(msg)
 
 
+def announce_plan(file: str | Path) -> None:
+    """Check a plan file, and print what it sets before anything uses it; raises InputError or PlanError."""
+    from rocsolid.catalog.plan_check import check_plan
+    from rocsolid.model.plan import Plan
+
+    plan = check_plan(Plan.load(file), str(file))
+    lines = [f"  {d.id} = {'(not set)' if d.value is None else repr(d.value)}" for d in plan] or ["  nothing"]
+    sys.stderr.write(printable("\n".join([f"rocsolid: the plan {file} sets:", *lines]) + "\n"))
+
+
+def printable(text: str) -> str:
+    """Return the text with control characters shown as escapes; a name from elsewhere must not control the terminal."""
+    return text if _PLAIN.fullmatch(text) else _CONTROL.sub(lambda c: c[0].encode("unicode_escape").decode(), text)
+
+
 def read(file: Path) -> str:
     """Return a file's text; raises InputError with the reason when it cannot be read."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        msg = f"{file} is not a text file"
-        raise InputError(msg) from error
-    except OSError as error:
-        msg = f"cannot read {file}: {error.strerror}"
-        raise InputError(msg) from error
+    return read_text(file)

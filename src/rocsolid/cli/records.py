@@ -46,7 +46,7 @@ Record = (
 def read_record(text: str, name: str) -> Record:
     """Parse any result that rocsolid saved; raises InputError if the text is not one."""
     data = loads(text, name)
-    record_type = RECORD_TYPES.get(data["schema"])
+    record_type = RECORD_TYPES.get(str(data["schema"]))
     if record_type is None:
         msg = f"{name} has the schema {data['schema']}, which cannot be rendered; supported: {', '.join(RECORD_TYPES)}"
         raise InputError(msg)

@@ -10,10 +10,13 @@ Examples:
 """
 
 import argparse
+import os
 from pathlib import Path
 
+from rocsolid.cli.crash import DEBUG_VARIABLE
 from rocsolid.cli.output import add_output, read, write
 from rocsolid.cli.records import read_record, render_any
+from rocsolid.errors import InputError, first_line
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,5 +31,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the file and render it in the chosen format."""
     record = read_record(read(args.file), str(args.file))
-    write(render_any(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
+    try:
+        text = render_any(record, args.output, verbose=args.verbose, to_file=args.out is not None)
+    except (ArithmeticError, ValueError, LookupError, RecursionError) as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        msg = f"{args.file}: its values do not fit together: {type(error).__name__}: {first_line(error)}"
+        raise InputError(msg) from error
+    write(text, args.out)
     return 0

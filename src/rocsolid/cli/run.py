@@ -7,6 +7,7 @@ Examples:
   rocsolid run --deadline 300 serve.py              cancel a compile after 300 s; the function runs in eager
   rocsolid run --plan plan.toml serve.py            use a saved plan
   rocsolid run --report run.jsonl serve.py          write the changes as JSON, one line per process
+  rocsolid run --best-effort train.py               run the program even if it cannot be protected
   rocsolid run --pretend gfx942 train.py            simulate an MI300X; the program runs on the CPU
   rocsolid run --pretend gfx950@7.2.1 -m rocsolid probe   probe as on that chip with ROCm 7.2.1
 
@@ -23,8 +24,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from rocsolid.cli.output import announce_plan, require_writable
 from rocsolid.errors import UsageError
 
+_FLAGS = ("--ignore-platform", "--best-effort")
 _OPTIONS_WITH_VALUE = ("--profile", "--plan", "--deadline", "--report", "--pretend")
 
 
@@ -35,6 +38,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", metavar="FILE", help="use a saved plan instead of a profile")
     parser.add_argument(
         "--ignore-platform", action="store_true", help="accept a plan that was made for another platform"
+    )
+    parser.add_argument(
+        "--best-effort",
+        action="store_true",
+        help="run the program without protection, with a warning, if it cannot be protected (default: stop with exit code 3)",
     )
     parser.add_argument(
         "--deadline",
@@ -64,8 +72,8 @@ def launch_from(argv: Sequence[str]) -> NoReturn:
         name, equals, value = words.pop(0).partition("=")
         if name == "--":
             break
-        if name == "--ignore-platform":
-            options["ignore_platform"] = "1"
+        if name in _FLAGS:
+            options[name.removeprefix("--").replace("-", "_")] = "1"
         elif name in _OPTIONS_WITH_VALUE:
             if not equals and not words:
                 _fail(f"{name} needs a value")
@@ -93,15 +101,14 @@ def _check_options(options: dict[str, str], words: list[str]) -> None:
         from rocsolid.catalog.profiles import profile
 
         profile(options["profile"])
-    for name in ("plan", "report"):  # absolute, because the program may change its working directory
-        if name in options:
-            options[name] = str(Path(options[name]).resolve())
     if "pretend" in options:
         options["pretend"] = _announce_pretended_chip(options["pretend"])
-    if "plan" in options:
-        from rocsolid.model.plan import Plan
-
-        Plan.load(options["plan"])
+    # Files as absolute paths, because the program may change its working directory.
+    for name, check in (("report", require_writable), ("plan", announce_plan)):
+        if name in options:
+            file = Path(options[name]).resolve()
+            check(file)
+            options[name] = str(file)
 
 
 def _announce_pretended_chip(text: str) -> str:

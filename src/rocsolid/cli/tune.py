@@ -33,7 +33,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.output import add_output, require_writable, write
+from rocsolid.cli.output import add_output, announce_plan, require_writable, write
 from rocsolid.cli.parse_units import seconds, size
 from rocsolid.cli.tune_actions import ACTIONS, act, last_study
 from rocsolid.errors import InputError, UnknownNameError, UsageError
@@ -178,6 +178,8 @@ def run(args: argparse.Namespace) -> int:
 
     for file in filter(None, (args.plan, args.out)):
         require_writable(file)  # report this before the study, not after ten minutes
+    if args.from_plan:
+        announce_plan(args.from_plan)
     effort = Effort(
         budget_s=seconds(args.budget),
         trials=args.trials,

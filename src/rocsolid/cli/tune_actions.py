@@ -50,10 +50,13 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _dashboard(args: argparse.Namespace) -> int:
+    from rocsolid.model.redact import redact
     from rocsolid.tune.dashboard import serve
 
     def on_start() -> None:
-        sys.stderr.write(f"serving the studies in {args.study} at http://{args.host}:{args.port}/ (Ctrl-C stops)\n")
+        sys.stderr.write(
+            f"serving the studies in {redact(str(args.study))} at http://{args.host}:{args.port}/ (Ctrl-C stops)\n"
+        )
 
     serve(args.study, args.host, args.port, on_start)
     return 0

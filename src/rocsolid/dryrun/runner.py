@@ -43,9 +43,15 @@ def default_cache() -> Path:
     return user_cache.cache_folder("dryrun")
 
 
-def check_folder(folder: Path, content: str) -> None:
-    """Create a folder and check that it is writable, before anything is compiled; raises CannotRunError."""
+def check_folder(folder: Path, content: str, *, loads_code: bool = False) -> None:
+    """Create a folder and check that it is writable, before anything is compiled; raises CannotRunError.
+
+    With `loads_code`, a folder that other users may write is refused.
+    """
     try:
+        if loads_code:
+            with user_cache.open_folder(folder, create=True):
+                pass
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass

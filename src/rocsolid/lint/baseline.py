@@ -1,16 +1,18 @@
 """The baseline: a file of known findings that are not reported again, so that only new ones are."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from rocsolid.errors import InputError
-from rocsolid.model.codec import loads
+from rocsolid.model.codec import loads, read_text
 from rocsolid.model.finding import Finding
 from rocsolid.model.lint import fingerprint
 
+_MAX_BYTES: Final = 64 << 20
 SCHEMA: Final = "rocsolid/lint-baseline/1"
 
 
@@ -23,12 +25,11 @@ def baseline_text(findings: Iterable[Finding]) -> str:
 
 def read_baseline(file: Path) -> Counter[str]:
     """The number of known findings by fingerprint."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"cannot read the baseline {file}: {error}; create one with --write-baseline FILE"
-        raise InputError(msg) from error
-    data = loads(text, str(file))
+    if not file.is_file():  # also not a device: it is named by the linted project
+        reason = "not a regular file" if os.path.lexists(file) else "no such file"
+        msg = f"cannot read the baseline {file}: {reason}; create one with --write-baseline FILE"
+        raise InputError(msg)
+    data = loads(read_text(file, max_bytes=_MAX_BYTES), str(file))
     if data["schema"] != SCHEMA:
         msg = f"{file} is not a baseline: its schema is {data['schema']}, expected {SCHEMA}"
         raise InputError(msg)
@@ -36,7 +37,7 @@ def read_baseline(file: Path) -> Counter[str]:
     try:
         for _, _, finding_id, count in data["findings"]:
             known[str(finding_id)] += int(count)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         msg = f"{file} is not a valid baseline: each finding must be [file, code, fingerprint, count]"
         raise InputError(msg) from error
     return known

@@ -11,7 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from rocsolid.errors import InputError
 from rocsolid.lint.facts import FileFacts, decode_facts
+from rocsolid.measure.database import open_database, require_tables
 from rocsolid.version import __version__
 
 _FOLDER: Final = Path(".rocsolid")
@@ -50,24 +52,30 @@ def _rules_digest() -> bytes:
 def load(path: Path | None, keys: Iterable[str]) -> dict[str, FileFacts]:
     """Return the cached facts by key."""
     wanted = set(keys)
-    if path is None or not path.is_file():
+    if path is None or not path.is_file() or _leads_elsewhere(path):
         return {}
     try:
-        with contextlib.closing(sqlite3.connect(path, timeout=5)) as db:
+        with open_database(path, "a cache") as db:
+            require_tables(db, path, "a cache", "facts")
             return {
                 key: decode_facts(summary, symbols)
-                for key, summary, symbols in db.execute("SELECT * FROM facts")
+                for key, summary, symbols in db.execute("SELECT key, summary, symbols FROM facts")
                 if key in wanted
             }
-    except (sqlite3.Error, ValueError, KeyError):
+    except (InputError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         with contextlib.suppress(OSError):
             path.unlink()  # corrupt; created again by the next save
         return {}
 
 
+def _leads_elsewhere(path: Path) -> bool:
+    """Whether the cache or its folder is a link: the linted project may come from anybody."""
+    return path.is_symlink() or path.parent.is_symlink()
+
+
 def save(path: Path | None, rows: Mapping[str, tuple[str, str]]) -> None:
     """Store the two parts of the facts by key; a cache with too many rows is emptied first."""
-    if path is None or not rows:
+    if path is None or not rows or _leads_elsewhere(path) or (path.parent / ".gitignore").is_symlink():
         return
     with contextlib.suppress(sqlite3.Error, OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

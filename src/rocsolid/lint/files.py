@@ -16,6 +16,8 @@ ALWAYS_EXCLUDED: Final = (
     ".mypy_cache", ".ruff_cache", ".pytest_cache", ".rocsolid", ".eggs",
 )  # fmt: skip
 
+_MAX_FILE_BYTES: Final = 20_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
@@ -35,7 +37,7 @@ def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[Sour
     found: dict[str, SourceFile] = {}
     skipped: dict[str, str] = {}
     for root in paths:
-        if not root.exists():
+        if not os.path.exists(root):  # noqa: PTH110 - Path.exists() raises for a name that is too long
             msg = f"cannot read {root}: no such file or folder"
             raise InputError(msg)
         files = [root] if root.is_file() else _walk(root, exclude, skipped)
@@ -48,11 +50,11 @@ def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[Sour
 
 
 def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterator[Path]:
-    """Files below a folder. Links that form a cycle are skipped."""
-    stack = [(str(root), os.path.realpath(root))]
-    seen = {stack[0][1]}
+    """Files below a folder. Links that form a cycle or lead out of the folder are skipped."""
+    top = os.path.realpath(root)
+    stack, seen = [str(root)], {top}
     while stack:
-        folder, _ = stack.pop()
+        folder = stack.pop()
         try:
             entries = sorted(os.scandir(folder), key=lambda e: e.name)
         except OSError as refused:
@@ -61,15 +63,41 @@ def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterat
         for entry in entries:
             if entry.name in ALWAYS_EXCLUDED or _excluded(entry.path, entry.name, exclude):
                 continue
-            if entry.is_dir():
-                real = os.path.realpath(entry.path)
-                if real not in seen:
-                    seen.add(real)
-                    stack.append((entry.path, real))
-                elif entry.is_symlink():
-                    skipped[_display_path(Path(entry.path))] = "a link to a folder that is read already"
-            elif (entry.name.endswith(".py") or is_shell(entry.name)) and entry.is_file():
+            try:
+                is_folder, is_file = entry.is_dir(), entry.is_file()
+            except OSError as odd:  # such as a link to itself
+                is_folder, is_file, reason = False, False, odd.strerror or str(odd)
+            else:
+                is_file = is_file and (entry.name.endswith(".py") or is_shell(entry.name))
+                reason = _why_skipped(entry, top, seen) if is_folder or is_file else ""
+            if reason:
+                skipped[_display_path(Path(entry.path))] = reason
+            elif is_folder:
+                stack.append(entry.path)
+            elif is_file:
                 yield Path(entry.path)
+
+
+def _why_skipped(entry: "os.DirEntry[str]", top: str, seen: set[str]) -> str:
+    """Return why a file or folder is not read; the real paths of folders that are read are added to `seen`."""
+    if not entry.name.isprintable() and not _is_utf8(entry.name):
+        return "its name is not UTF-8"
+    real = os.path.realpath(entry.path)
+    if entry.is_symlink() and not (real == top or real.startswith(top.rstrip(os.sep) + os.sep)):
+        return "a link out of the folder"
+    if entry.is_dir():
+        known = real in seen
+        seen.add(real)
+        return "a link to a folder that is read already" if known else ""
+    return "larger than 20 MB" if entry.stat().st_size > _MAX_FILE_BYTES else ""
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
@@ -82,10 +110,9 @@ def _excluded(path: str, name: str, exclude: Sequence[str]) -> bool:
 
 def _display_path(path: Path) -> str:
     """Return the path relative to the current folder if it is below it; always with forward slashes."""
-    try:
-        return path.absolute().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return path.absolute().as_posix()
+    whole = path.absolute()
+    shown = (whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole).as_posix()
+    return shown if _is_utf8(shown) else os.fsencode(shown).decode("utf-8", "backslashreplace")
 
 
 def _module(folder: str, stem: str, root: str) -> tuple[str, bool]:

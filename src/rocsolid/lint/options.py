@@ -1,6 +1,5 @@
 """Options of the linter: `[tool.rocsolid.lint]` in pyproject.toml, overridden by the caller."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatch
@@ -8,9 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.errors import InputError, UnknownNameError
+from rocsolid.model.codec import parse_toml, read_text
 from rocsolid.model.source import Confidence
 from rocsolid.rules.engine import rule
 
+_MAX_BYTES: Final = 16 << 20
 FAIL_ON: Final = ("critical", "warning", "info", "never")
 
 
@@ -86,7 +87,7 @@ def _value(key: str, value: object, file: Path | None) -> object:
         return value
     if key in ("select", "ignore", "exclude") and isinstance(value, list):
         return tuple(str(v) for v in value)
-    if key == "per-file-ignores" and isinstance(value, dict):
+    if key == "per-file-ignores" and isinstance(value, dict) and all(isinstance(n, list) for n in value.values()):
         return {str(pattern): tuple(map(str, names)) for pattern, names in value.items()}
     expected = (
         "a table" if key == "per-file-ignores" else "text" if key in ("confidence", "fail-on", "baseline") else "a list"
@@ -96,14 +97,12 @@ def _value(key: str, value: object, file: Path | None) -> object:
 
 
 def _table(file: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        msg = f"cannot read {file}: {error}"
-        raise InputError(msg) from error
-    table = data.get("tool", {}).get("rocsolid", {}).get("lint", {})
-    return dict(table) if isinstance(table, dict) else {}
+    table: Any = parse_toml(read_text(file, max_bytes=_MAX_BYTES), str(file))
+    path = ""
+    for name in ("tool", "rocsolid", "lint"):
+        path = f"{path}.{name}".lstrip(".")
+        table = table.get(name, {})
+        if not isinstance(table, dict):
+            msg = f"{file}: `{path}` must be a table, not {str(table)[:40]!r}"
+            raise InputError(msg)
+    return dict(table)

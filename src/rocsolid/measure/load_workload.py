@@ -63,15 +63,21 @@ def _run_user_code(code: Callable[[], Any], name: str, file: Path) -> Any:  # no
     """Run the user's code; an exception becomes an InputError with the user's line."""
     try:
         return code()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         user_frames = [frame for frame in frames if Path(frame.filename) in (file, file.resolve())]
         last = user_frames[-1] if user_frames else None
         # A syntax error has no frame in the file, but names the line itself.
         line, text = (last.lineno, last.line) if last else (getattr(error, field, None) for field in ("lineno", "text"))
         source = CodeLine(file=str(file), line=line or 0, text=(text or "").rstrip())
-        msg = f"the workload {name} failed at line {line or '?'}: {type(error).__name__}: {first_line(error)}"
+        msg = f"the workload {name} failed at line {line or '?'}: {_failure(error)}"
         raise InputError(f"{msg}\n  {source}" if source.text else msg) from error
+
+
+def _failure(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r}) before it was finished"
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _check_returned(returned: object, name: str) -> Workload:

@@ -5,17 +5,21 @@ message names the file and the problem.
 """
 
 import json
+import sys
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum, IntEnum
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rocsolid.errors import InputError
 
 T = TypeVar("T")
+_MAX_DEPTH = 100  # our own documents have about ten levels
+_MAX_INTEGER = 2**63  # what other programs can hold
 
 
 def encode(value: object) -> Any:
@@ -53,13 +57,71 @@ def dumps(schema: str, **parts: object) -> str:
     return json.dumps({"schema": schema, **{k: encode(v) for k, v in parts.items()}}, indent=2) + "\n"
 
 
-def loads(text: str, name: str) -> dict[str, Any]:
-    """Parse a JSON document that rocsolid wrote; raises InputError. `name` is the file's name in that error."""
+def read_text(file: str | Path, *, max_bytes: int = 256 << 20) -> str:
+    """Return the text of a file of unknown origin; raises InputError with the reason when it cannot be read or is too large."""
+    try:
+        with Path(file).open("rb") as opened:
+            data = opened.read(max_bytes + 1)
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        msg = f"cannot read {file}: {getattr(error, 'strerror', None) or error}"
+        raise InputError(msg) from error
+    if len(data) > max_bytes:
+        msg = f"cannot read {file}: it has more than {max_bytes >> 20} MB"
+        raise InputError(msg)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        msg = f"cannot read {file}: not a text file"
+        raise InputError(msg) from error
+
+
+def parse_json(text: str | bytes, name: str) -> Any:
+    """Parse JSON of unknown origin; raises InputError with the place. `name` is the file's name in that error."""
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as broken:  # RecursionError: very deeply nested brackets
+    except (ValueError, RecursionError, TypeError) as broken:  # RecursionError: very deeply nested brackets
         msg = f"{name} is not JSON: {broken}"
         raise InputError(msg) from broken
+    if _depth(data) > _MAX_DEPTH:
+        msg = f"{name} is nested more than {_MAX_DEPTH} levels deep"
+        raise InputError(msg)
+    return data
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """Parse TOML of unknown origin; raises InputError with the place. `name` is the file's name in that error."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        data: dict[str, Any] = tomllib.loads(text)
+    except (ValueError, RecursionError, OverflowError) as broken:  # also an integer with thousands of digits
+        msg = f"{name} is not valid TOML: {broken}"
+        raise InputError(msg) from broken
+    if _depth(data) > _MAX_DEPTH:
+        msg = f"{name} is nested more than {_MAX_DEPTH} levels deep"
+        raise InputError(msg)
+    return data
+
+
+def _depth(data: Any) -> int:
+    level, depth = [data], 0
+    while level and depth <= _MAX_DEPTH:
+        depth += 1
+        level = [
+            child
+            for item in level
+            if isinstance(item, (dict, list))
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
+        ]
+    return depth
+
+
+def loads(text: str, name: str) -> dict[str, Any]:
+    """Parse a JSON document that rocsolid wrote; raises InputError. `name` is the file's name in that error."""
+    data = parse_json(text, name)
     if not isinstance(data, dict) or not str(data.get("schema", "")).startswith("rocsolid/"):
         msg = f"{name} was not written by rocsolid: it is JSON without a schema 'rocsolid/...'"
         raise InputError(msg)
@@ -87,6 +149,13 @@ def _decode(cls: Any, data: Any, where: str) -> Any:
         return _decode_dataclass(cls, data, where)
     if isinstance(cls, type) and issubclass(cls, Enum):
         return _decode_enum(cls, data, where)
+    return _decode_plain(cls, data, where)
+
+
+def _decode_plain(cls: Any, data: Any, where: str) -> Any:
+    if isinstance(data, int) and abs(data) >= _MAX_INTEGER:
+        msg = f"{where}: expected a number of at most 64 bits, found one of {data.bit_length()} bits"
+        raise InputError(msg)
     if cls is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if type(data) is not cls:
@@ -102,7 +171,7 @@ def _decode_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
         if not isinstance(cls, type) or is_dataclass(cls) or len(members) == 1:
             return _decode(cls, data, where)
         if type(data) is cls:
-            return data
+            return _decode(cls, data, where)
     raise InputError(_mismatch(where, data, " or ".join(getattr(a, "__name__", str(a)) for a in args)))
 
 
@@ -139,4 +208,5 @@ def _require_dict(data: Any, where: str) -> dict[str, Any]:
 
 
 def _mismatch(where: str, data: Any, expected: str) -> str:
-    return f"{where}: expected {expected}, found {json.dumps(data, default=str)[:60]}"
+    found = repr(data) if isinstance(data, (bool, float, str, type(None))) else type(data).__name__
+    return f"{where}: expected {expected}, found {found[:60]}"

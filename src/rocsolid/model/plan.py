@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocsolid.errors import InputError
-from rocsolid.model.codec import decode, encode
+from rocsolid.model.codec import decode, encode, read_text
 from rocsolid.model.evidence import Evidence
 from rocsolid.model.notebook import NotebookResult
 from rocsolid.model.plan_toml import from_toml, to_toml
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Channel, Owner, Value
+
+_MAX_FILE_BYTES = 16 << 20  # most of it TunableOp results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +88,7 @@ class Plan(NotebookResult):
         Whether the plan fits this machine is checked when it is used: `rs.apply`, `rs.compile` and `rocsolid run` refuse a plan
         that was made for another platform, unless `ignore_platform` (`--ignore-platform`) is set.
         """
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            msg = f"cannot read {file}: {getattr(error, 'strerror', None) or 'not a text file'}"
-            raise InputError(msg) from error
+        text = read_text(file, max_bytes=_MAX_FILE_BYTES)
         return decode(cls, from_toml(text, str(file)), str(file))
 
     def __str__(self) -> str:

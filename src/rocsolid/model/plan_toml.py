@@ -1,11 +1,11 @@
 """Writes and reads plans as TOML: files that people can read, edit and keep under version control."""
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
 from rocsolid.errors import InputError
+from rocsolid.model.codec import parse_toml
 
 PLAN_SCHEMA: Final = "rocsolid/plan/1"
 
@@ -50,19 +50,12 @@ def _quoted(text: str) -> str:
 
 def from_toml(text: str, name: str) -> dict[str, Any]:
     """Parse TOML text into an encoded plan; raises InputError if it is not a plan. `name` is the file name for messages."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        data: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        msg = f"{name} is not valid TOML: {error}"
-        raise InputError(msg) from error
+    data = parse_toml(text, name)
     if data.get("schema") != PLAN_SCHEMA:
         msg = f"{name} is not a rocsolid plan: its schema is {data.get('schema')!r}, the schema of a plan is {PLAN_SCHEMA!r}"
         raise InputError(msg)
-    for decision in data.get("decisions", []):
+    decisions = data.get("decisions", [])
+    for decision in decisions if isinstance(decisions, list) else ():
         if isinstance(decision, dict):
             decision.setdefault("value", None)
     return data

@@ -9,6 +9,7 @@ import datetime as dt
 import hashlib
 import json
 import logging
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +96,7 @@ def warm_start(
 ) -> Iterator[SavedRun]:
     """Load usable artefacts before the block and save new ones after it; with `traces`, also load and save Dynamo's traces."""
     file = (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
-    if file.exists():
+    if os.path.exists(file):  # noqa: PTH110 - Path.exists() raises for a folder that may not be read
         prewarm_libraries(model)
         preload_compiler()
     usable = _load(file)
@@ -122,23 +123,17 @@ def _read_winner(file: Path, saved: SavedRun) -> None:
     """Read which form was the fastest, and when it was measured; if the file cannot be used, all forms are measured again."""
     winner_file = file.with_suffix(".json")
     try:
-        if not user_cache.untrusted_reason(winner_file):
-            document = json.loads(winner_file.read_text(encoding="utf-8"))
-            saved.winner, saved.race_date = Form(document["winner"]), str(document["race_date"])
-    except (OSError, ValueError, LookupError, TypeError):
+        document = json.loads(user_cache.read_bytes(winner_file) or b"{}")
+        saved.winner, saved.race_date = Form(document["winner"]), str(document["race_date"])
+    except (ValueError, LookupError, TypeError, RecursionError):
         saved.winner = None
 
 
 def _save_winner(file: Path, winner: Form | None) -> None:
     winner_file = file.with_suffix(".json")
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
-    try:
-        winner_file.touch(mode=0o600)
-        winner_file.write_text(
-            json.dumps({"winner": winner.label if winner else "", "race_date": today}) + "\n", encoding="utf-8"
-        )
-    except OSError as error:
-        _log.warning("the fastest form was not saved for the next process: %s", error)
+    document = {"winner": winner.label if winner else "", "race_date": today}
+    user_cache.write_bytes(winner_file, json.dumps(document).encode() + b"\n")
 
 
 def _load(file: Path) -> bool:

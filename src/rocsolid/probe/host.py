@@ -41,7 +41,7 @@ def read_host(variables: Mapping[str, str], root: Path = Path("/")) -> Host:
 
 def read_caches(variables: Mapping[str, str], torch_platform: Platform) -> Iterator[CacheFolder]:
     """Yield the folders that hold compiled code, with the free space of each."""
-    home = Path(variables.get("HOME", "~")).expanduser()
+    home = Path(variables.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises without a home
     inductor = Path(
         variables.get(cache_folders.INDUCTOR)
         or Path(tempfile.gettempdir()) / f"torchinductor_{variables.get('USER') or _user_name()}"

@@ -10,15 +10,17 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rocsolid.catalog.images import IMAGES
 from rocsolid.errors import InputError, UnknownNameError
-from rocsolid.model.codec import decode, encode
+from rocsolid.measure.database import open_database, require_tables
+from rocsolid.model.codec import decode, encode, parse_json
 from rocsolid.model.saved_probe import ImageEntry
 
 _APPLICATION_ID: Final = 0x526F4C64  # "RoLd": SQLite stores it in the header of the file, which marks it as a ledger
 _FORMAT_VERSION: Final = 1
+_WHAT: Final = "a ledger"
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _TABLE: Final = """
 CREATE TABLE entry (
@@ -36,7 +38,11 @@ def default_file() -> Path:
     """The path of the ledger: `$ROCSOLID_LEDGER`, or a file in the user's data folder."""
     if path := os.environ.get("ROCSOLID_LEDGER"):
         return Path(path)
-    data_folder = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    try:
+        data_folder = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    except RuntimeError as homeless:
+        msg = "this user has no home folder for the ledger: set ROCSOLID_LEDGER to a file, or use --ledger FILE"
+        raise InputError(msg) from homeless
     return Path(data_folder) / "rocsolid/ledger.db"
 
 
@@ -79,14 +85,17 @@ class Ledger:
     def _rows(self) -> Iterator[ImageEntry]:
         if not self.file.exists() or self.file.stat().st_size == 0:  # an empty file counts as an empty ledger
             return
-        with closing(_open(self.file, "ro")) as database:
+        with open_database(self.file, _WHAT) as database:
+            require_tables(database, self.file, _WHAT, "entry")
             for (document,) in database.execute("SELECT document FROM entry ORDER BY recorded_at, rowid"):
                 yield _parse_entry(document, self.file)
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # SQLite would create it readable for everybody.
+            os.close(os.open(self.file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             new = not self.file.exists() or self.file.stat().st_size == 0
             with closing(_open(self.file, "rwc")) as database:
                 if new:
@@ -113,7 +122,7 @@ def _require_ledger(file: Path) -> None:
             return  # an empty file: the first entry makes it a ledger
         if head != _SQLITE_MAGIC:
             raise InputError(_refusal(file, "it is not a SQLite database"))
-        with closing(_open(file, "ro")) as database:
+        with open_database(file, _WHAT) as database:
             application, version = (_pragma(database, name) for name in ("application_id", "user_version"))
             if application != _APPLICATION_ID:
                 raise InputError(_refusal(file, "it is the database of another program"))
@@ -124,8 +133,9 @@ def _require_ledger(file: Path) -> None:
             check = database.execute("PRAGMA quick_check").fetchone()[0]
             if check != "ok":
                 raise InputError(_refusal(file, f"it is damaged ({check.splitlines()[0]})"))
-    except (OSError, sqlite3.Error) as broken:
-        raise InputError(_refusal(file, f"it cannot be read ({broken})")) from broken
+    except OSError as broken:
+        msg = f"cannot read the ledger {file}: {broken.strerror}"
+        raise InputError(msg) from broken
 
 
 def _pragma(database: sqlite3.Connection, name: str) -> int:
@@ -136,9 +146,7 @@ def _refusal(file: Path, why: str) -> str:
     return f"{file} is not a ledger: {why}; the file was not changed"
 
 
-def _parse_entry(document: str, file: Path) -> ImageEntry:
-    try:
-        data: Any = json.loads(document)
-    except ValueError as broken:
-        raise InputError(_refusal(file, f"an entry is not JSON ({broken})")) from broken
-    return decode(ImageEntry, data, "entry")
+def _parse_entry(document: object, file: Path) -> ImageEntry:
+    if not isinstance(document, str):
+        raise InputError(_refusal(file, f"an entry is {type(document).__name__}, not text"))
+    return decode(ImageEntry, parse_json(document, f"{file}, an entry"), f"{file}, an entry")

@@ -1,10 +1,10 @@
 """The comparison of two traces as one self-contained HTML page."""
 
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 
 from rocsolid.model.trace import KernelChange, MetricChange, TraceComparison
-from rocsolid.report.html_page import asset, page
+from rocsolid.report.html import Html, tag
+from rocsolid.report.html_page import definitions, page
 from rocsolid.report.sortable_table import Cell, counts, sizes, sortable, times
 from rocsolid.report.units import time
 
@@ -29,19 +29,25 @@ def comparison_html(comparison: TraceComparison) -> str:
         ("before", comparison.before, comparison.before_model),
         ("after", comparison.after, comparison.after_model),
     )
-    named = "".join(f"<dt>{side}</dt><dd>{escape(file)} {escape(model)}</dd>" for side, file, model in sides)
-    body = [
-        f"<style>{asset('trace.css')}</style>",
-        f"<dl>{named}</dl>",
-        f"<h2>Summary</h2>{_metrics('metrics', comparison.metrics)}<div class='pair'>",
-        f"<div><h2>Device time by category</h2>{_metrics('categories', comparison.categories)}</div>",
-        f"<div><h2>Idle time by cause</h2>{_metrics('idle', comparison.idle)}</div></div>",
-        f"<h2>Kernels</h2>{sortable('kernels', _KERNEL_HEADINGS, [_kernel(row) for row in comparison.kernels])}",
-    ]
-    return page("Trace comparison", f"{comparison.before} → {comparison.after}", "\n".join(body))
+    return page(
+        "Trace comparison",
+        f"{comparison.before} → {comparison.after}",
+        definitions([(side, f"{file} {model}") for side, file, model in sides]),
+        tag("h2", "Summary"),
+        _metrics("metrics", comparison.metrics),
+        tag(
+            "div",
+            tag("div", tag("h2", "Device time by category"), _metrics("categories", comparison.categories)),
+            tag("div", tag("h2", "Idle time by cause"), _metrics("idle", comparison.idle)),
+            class_="pair",
+        ),
+        tag("h2", "Kernels"),
+        sortable("kernels", _KERNEL_HEADINGS, [_kernel(row) for row in comparison.kernels]),
+        styles=("trace.css",),
+    )
 
 
-def _metrics(name: str, rows: Iterable[MetricChange]) -> str:
+def _metrics(name: str, rows: Iterable[MetricChange]) -> Html:
     return sortable(name, _METRIC_HEADINGS, [_metric(row) for row in rows])
 
 

@@ -1,7 +1,6 @@
 """Compile logs and graph breaks as one self-contained HTML page, with a timeline."""
 
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rocsolid.model.code_line import CodeLine
@@ -19,7 +18,8 @@ from rocsolid.model.compile_log import (
     short_location,
 )
 from rocsolid.report.compiles_text import compiles_headline, graph_facts, kernels_text
-from rocsolid.report.html_page import page, table
+from rocsolid.report.html import Html, Node, join, tag
+from rocsolid.report.html_page import definitions, legend, page, table
 from rocsolid.report.terminal import Terminal
 
 # Colours that are distinguishable in light and dark mode, and for most colour-blind readers.
@@ -39,60 +39,39 @@ _COLOURS: Final = {
     "other": "#bbbbbb",
 }
 _ROW_HEIGHT: Final = 22
-_STYLE: Final = """<style>
-.timeline { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .6rem; }
-.lane { display: grid; grid-template-columns: minmax(9rem, 16rem) 1fr 4.5rem; gap: .6rem; align-items: center; }
-.lane > :first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.lane > :last-child { text-align: right; font-variant-numeric: tabular-nums; }
-.lane svg, .flame { width: 100%; display: block; }
-.legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: .6rem 0 0; padding: 0; list-style: none; font-size: .85rem; }
-.legend i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
-.flame { margin: .6rem 0; }
-.minus { color: var(--critical); } .plus { color: var(--good); }
-.kernel pre { max-height: 30rem; overflow: auto; white-space: pre; }
-@media (max-width: 40rem) { .lane { grid-template-columns: 6rem 1fr 4rem; } }
-</style>"""
+_STYLES: Final = ("compiles.css",)
 
 
 def compiles_html(log: CompileLog) -> str:
     """The timeline, then every graph, then the graph breaks."""
-    parts = [_STYLE, _counts(log), "<h2>Timeline</h2>", _timeline(log), "<h2>Compiled graphs</h2>"]
-    parts += [_graph(graph) for graph in log.graphs] or ["<p>Nothing was compiled.</p>"]
+    parts: list[Node] = [_counts(log), tag("h2", "Timeline"), _timeline(log), tag("h2", "Compiled graphs")]
+    parts += [_graph(graph) for graph in log.graphs] or [tag("p", "Nothing was compiled.")]
     if log.breaks:
-        parts += ["<h2>Graph breaks</h2>", *(_break(found) for found in log.breaks)]
+        parts += [tag("h2", "Graph breaks"), *(_break(found) for found in log.breaks)]
     if log.uncompiled:
-        parts += ["<h2>Not compiled (runs in eager)</h2>", _uncompiled(log.uncompiled)]
+        parts += [tag("h2", "Not compiled (runs in eager)"), _uncompiled(log.uncompiled)]
     title = f"Compile log{': ' + log.workload if log.workload else ''}"
-    return page(title, f"{compiles_headline(log, Terminal())} · {log.started_at}", "\n".join(parts))
+    return page(title, f"{compiles_headline(log, Terminal())} · {log.started_at}", *parts, styles=_STYLES)
 
 
 def breaks_html(report: BreakReport) -> str:
     """Every break with its fix, then the graphs that the call was split into."""
-    parts = [_STYLE]
-    parts += [_break(found) for found in report.breaks] or [
-        '<p class="good">No graph break: the whole call is one graph.</p>'
+    parts: list[Node] = [_break(found) for found in report.breaks] or [
+        tag("p", "No graph break: the whole call is one graph.", class_="good")
     ]
-    rows = [
-        (
-            "",
-            [
-                str(g.number),
-                escape(g.function),
-                f"<code>{escape(short_location(g.location))}</code>",
-                str(g.launches),
-                _operators(g),
-            ],
-        )
+    rows: list[tuple[str, list[Node]]] = [
+        ("", [g.number, g.function, tag("code", short_location(g.location)), g.launches, _operators(g)])
         for g in report.graphs
     ]
-    parts += ["<h2>Compiled graphs</h2>", table("graphs", ["#", "function", "location", "launches", "operators"], rows)]
+    headings = ["#", "function", "location", "launches", "operators"]
+    parts += [tag("h2", "Compiled graphs"), table("graphs", headings, rows)]
     if report.uncompiled:
-        parts += ["<h2>Not compiled (runs in eager)</h2>", _uncompiled(report.uncompiled)]
+        parts += [tag("h2", "Not compiled (runs in eager)"), _uncompiled(report.uncompiled)]
     subtitle = f"{count_breaks(report.breaks)}, {len(report.graphs)} compiled graphs · torch {report.torch}"
-    return page(f"Graph breaks: {report.function}", subtitle, "\n".join(parts))
+    return page(f"Graph breaks: {report.function}", subtitle, *parts, styles=_STYLES)
 
 
-def _counts(log: CompileLog) -> str:
+def _counts(log: CompileLog) -> Html:
     recompiles = sum(g.recompile is not None for g in log.graphs)
     launches = sum(g.launches for g in log.graphs)
     cells = [
@@ -102,119 +81,141 @@ def _counts(log: CompileLog) -> str:
         (str(recompiles), "recompiles", "warning" if recompiles else ""),
         (str(sum(found.count for found in log.breaks)), "graph breaks", "warning" if log.breaks else ""),
     ]
-    return (
-        '<ul class="counts">'
-        + "".join(f'<li><b class="{css}">{value}</b>{label}</li>' for value, label, css in cells)
-        + "</ul>"
-    )
+    return tag("ul", [tag("li", tag("b", value, class_=css), label) for value, label, css in cells], class_="counts")
 
 
-def _timeline(log: CompileLog) -> str:
+def _timeline(log: CompileLog) -> Html:
     if not any(graph.spans for graph in log.graphs):
-        return "<p>No times were recorded.</p>"
+        return tag("p", "No times were recorded.")
     begin = min(s.start_s for g in log.graphs for s in g.spans)
     end = max(s.start_s + s.seconds for g in log.graphs for s in g.spans)
     lanes = [
-        f'<div class="lane"><span title="{escape(short_location(g.location))}">{g.number} {escape(g.function)} '
-        f'<span class="faint">{g.kind.value}</span></span>{_bars(g.spans, begin, end, one_row=True)}'
-        f"<span>{g.seconds:.2f} s</span></div>"
+        tag(
+            "div",
+            tag(
+                "span",
+                f"{g.number} {g.function} ",
+                tag("span", g.kind.value, class_="faint"),
+                title=short_location(g.location),
+            ),
+            _bars(g.spans, begin, end, one_row=True),
+            tag("span", f"{g.seconds:.2f} s"),
+            class_="lane",
+        )
         for g in log.graphs
     ]
     phases = {span.phase for graph in log.graphs for span in graph.spans}
-    legend = "".join(
-        f'<li><i style="background:{colour}"></i>{escape(phase)}</li>'
-        for phase, colour in _COLOURS.items()
-        if phase in phases
-    )
-    return f'<div class="timeline" id="timeline">{"".join(lanes)}<ul class="legend">{legend}</ul></div>'
+    shown = [(phase, colour) for phase, colour in _COLOURS.items() if phase in phases]
+    return tag("div", lanes, legend(shown), class_="timeline", id="timeline")
 
 
-def _bars(spans: Sequence[CompileSpan], begin: float, end: float, *, one_row: bool) -> str:
+def _bars(spans: Sequence[CompileSpan], begin: float, end: float, *, one_row: bool) -> Html:
     """Spans as bars; with `one_row`, all in one row with the innermost on top."""
     total_s = max(end - begin, 1e-9)
     depth = 0 if one_row else max((s.depth for s in spans), default=0)
     bars = []
     for span in sorted(spans, key=lambda s: s.depth):
         left, width = (span.start_s - begin) / total_s * 100, max(span.seconds / total_s * 100, 0.1)
-        top = 0 if one_row else span.depth * _ROW_HEIGHT
         label = f"{span.phase}: {span.name}, {span.seconds:.3f} s"
         bars.append(
-            f'<rect x="{left:.3f}%" y="{top}" width="{width:.3f}%" height="{_ROW_HEIGHT - 4}" rx="2" '
-            f'fill="{_COLOURS.get(span.phase, _COLOURS["other"])}"><title>{escape(label)}</title></rect>'
+            tag(
+                "rect",
+                tag("title", label),
+                x=f"{left:.3f}%",
+                y=0 if one_row else span.depth * _ROW_HEIGHT,
+                width=f"{width:.3f}%",
+                height=_ROW_HEIGHT - 4,
+                rx=2,
+                fill=_COLOURS.get(span.phase, _COLOURS["other"]),
+            )
         )
-    kind = "" if one_row else ' class="flame"'
-    return f'<svg{kind} height="{(depth + 1) * _ROW_HEIGHT}" role="img" aria-label="timeline">{"".join(bars)}</svg>'
+    height, css = (depth + 1) * _ROW_HEIGHT, None if one_row else "flame"
+    return tag("svg", bars, class_=css, height=height, role="img", aria_label="timeline")
 
 
-def _graph(graph: CompiledGraph) -> str:
-    facts = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in graph_facts(graph))
-    flame = ""
+def _graph(graph: CompiledGraph) -> Html:
+    flame = None
     if graph.spans:
         begin, end = graph.spans[0].start_s, max(s.start_s + s.seconds for s in graph.spans)
         flame = _bars(graph.spans, begin, end, one_row=False)
-    kernels = "".join(_kernel(kernel) for kernel in graph.kernels)
-    css = " is-warning" if graph.recompile else " is-info"
-    head = (
-        f"<b>{graph.number} {escape(graph.function)}</b> {graph.kind.value} · {graph.seconds:.2f} s · "
-        f"{f'{kernels_text(graph)} · ' if graph.kernels else ''}cache {graph.cache.value}"
+    kernels = f"{kernels_text(graph)} · " if graph.kernels else ""
+    facts = f" {graph.kind.value} · {graph.seconds:.2f} s · {kernels}cache {graph.cache.value}"
+    return tag(
+        "details",
+        tag("summary", tag("b", f"{graph.number} {graph.function}"), facts),
+        tag(
+            "div",
+            tag("p", short_location(graph.location), class_="faint"),
+            _recompile(graph.recompile) if graph.recompile else None,
+            definitions(graph_facts(graph)),
+            flame,
+            [tag("h3", "Kernels"), [_kernel(kernel) for kernel in graph.kernels]] if graph.kernels else None,
+        ),
+        class_=f"finding {'is-warning' if graph.recompile else 'is-info'}",
+        id=f"graph-{graph.number}",
     )
-    return f"""<details class="finding{css}" id="graph-{graph.number}"><summary>{head}</summary><div>
-<p class="faint">{escape(short_location(graph.location))}</p>{_recompile(graph.recompile) if graph.recompile else ""}<dl>{facts}</dl>{flame}
-{"<h3>Kernels</h3>" + kernels if kernels else ""}</div></details>"""
 
 
-def _kernel(kernel: CompiledKernel) -> str:
-    locations = "".join(f"<div><code>{escape(short_location(location))}</code></div>" for location in kernel.locations)
+def _kernel(kernel: CompiledKernel) -> Html:
     label = f"{kernel.kind}, ×{kernel.launches}, {', '.join(kernel.operators) or 'operators unknown'}"
-    code = f"<pre>{escape(kernel.code)}</pre>" if kernel.code else ""
-    return f"""<details class="kernel"><summary><code>{escape(kernel.name)}</code> <span class="faint">{escape(label)}</span></summary>
-{locations}{code}</details>"""
+    return tag(
+        "details",
+        tag("summary", tag("code", kernel.name), " ", tag("span", label, class_="faint")),
+        [tag("div", tag("code", short_location(location))) for location in kernel.locations],
+        tag("pre", kernel.code) if kernel.code else None,
+        class_="kernel",
+    )
 
 
-def _break(found: GraphBreak) -> str:
+def _break(found: GraphBreak) -> Html:
     times = f" ({found.count} times)" if found.count > 1 else ""
-    effect = f"<dt>effect</dt><dd>{escape(found.effect)}</dd>" if found.effect else ""
-    return f"""<details class="finding is-warning" open><summary><b>graph break{times}:</b> {escape(found.cause)}</summary><div>
-{_code(found.code)}<dl><dt>in</dt><dd>{escape(found.function)}</dd>{effect}<dt>fix</dt><dd>{escape(found.fix)}</dd>
-{_example(found.example_before, found.example_after)}
-<dt>torch</dt><dd>{escape(found.id)} {escape(found.kind)}<details><summary>full message</summary><pre>{escape(found.torch_message)}</pre></details></dd></dl></div></details>"""
+    message = tag("details", tag("summary", "full message"), tag("pre", found.torch_message))
+    rows: list[tuple[Node, Node]] = [
+        ("in", found.function),
+        *([("effect", found.effect)] if found.effect else []),
+        ("fix", found.fix),
+        *_example(found.example_before, found.example_after),
+        ("torch", [f"{found.id} {found.kind}", message]),
+    ]
+    return tag(
+        "details",
+        tag("summary", tag("b", f"graph break{times}:"), " ", found.cause),
+        tag("div", _code(found.code), definitions(rows)),
+        class_="finding is-warning",
+        open=True,
+    )
 
 
-def _recompile(recompile: Recompile) -> str:
-    return f"""<p><b>recompile:</b> {escape(recompile.change)}</p>{_code(recompile.code)}<dl>
-<dt>cause</dt><dd>{escape(recompile.cause)}</dd><dt>failed guard</dt><dd><code>{escape(recompile.guard)}</code> of compile {escape(recompile.previous_compile_id)}</dd>
-<dt>fix</dt><dd>{escape(recompile.fix)}</dd>{_example(recompile.example_before, recompile.example_after)}</dl>"""
+def _recompile(recompile: Recompile) -> Html:
+    guard = join(tag("code", recompile.guard), f" of compile {recompile.previous_compile_id}")
+    rows: list[tuple[Node, Node]] = [
+        ("cause", recompile.cause),
+        ("failed guard", guard),
+        ("fix", recompile.fix),
+        *_example(recompile.example_before, recompile.example_after),
+    ]
+    return join(tag("p", tag("b", "recompile:"), f" {recompile.change}"), _code(recompile.code), definitions(rows))
 
 
-def _code(code: CodeLine) -> str:
+def _code(code: CodeLine) -> Html | None:
     """The user's line, with carets under the expression."""
     lines = [line[2:] for line in code_lines(code)]
-    return f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
+    return tag("pre", "\n".join(lines)) if lines else None
 
 
-def _example(before: str, after: str) -> str:
-    if not before or not after:
-        return ""
-    removed = "".join(f'<div class="minus">- {escape(line)}</div>' for line in before.splitlines())
-    added = "".join(f'<div class="plus">+ {escape(line)}</div>' for line in after.splitlines())
-    return f"<dt>example</dt><dd><pre>{removed}{added}</pre></dd>"
+def _example(before: str, after: str) -> Iterator[tuple[str, Html]]:
+    if before and after:
+        removed = [tag("div", f"- {line}", class_="minus") for line in before.splitlines()]
+        added = [tag("div", f"+ {line}", class_="plus") for line in after.splitlines()]
+        yield "example", tag("pre", removed, added)
 
 
-def _uncompiled(frames: Sequence[UncompiledFrame]) -> str:
-    rows = [
-        (
-            "",
-            [
-                escape(f.function),
-                f"<code>{escape(short_location(f.location))}</code>",
-                f"{f.seconds:.2f} s",
-                escape(f.reason),
-            ],
-        )
-        for f in frames
+def _uncompiled(frames: Sequence[UncompiledFrame]) -> Html:
+    rows: list[tuple[str, list[Node]]] = [
+        ("", [f.function, tag("code", short_location(f.location)), f"{f.seconds:.2f} s", f.reason]) for f in frames
     ]
     return table("uncompiled", ["function", "location", "time", "reason"], rows)
 
 
 def _operators(graph: CompiledGraph) -> str:
-    return escape(", ".join(f"{name} ×{n}" if n > 1 else name for name, n in graph.operators.items()))
+    return ", ".join(f"{name} ×{n}" if n > 1 else name for name, n in graph.operators.items())

@@ -1,4 +1,4 @@
-"""The text for a bug report: versions, platform, packages and variables, with secrets masked."""
+"""The text for a bug report: versions, platform, packages and variables, with secrets hidden."""
 
 import os
 import re
@@ -7,31 +7,23 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.model.environment import Environment
+from rocsolid.model.redact import HIDDEN, is_secret_name, redact
 
-MASK: Final = "(masked)"
-_SECRET_NAMES: Final = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|SESSION|PRIVATE|AUTH|(^|_)(API|KEY|PAT|PWD)($|_)|APIKEY|ACCESS_KEY",
-    re.IGNORECASE,
-)
-_SECRET_VALUES: Final = re.compile(
-    r"\b(hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ)[\w.\-]{8,}"  # known prefixes of tokens
-    r"|(?<=://)[^/@\s]+@"  # user and password in a URL
-    r"|\b(?=[A-Za-z0-9_\-]*[0-9])(?=[A-Za-z0-9_\-]*[A-Za-z])[A-Za-z0-9_\-]{32,}\b"  # long strings of letters and digits
+_LONG_IDENTIFIER: Final = re.compile(
+    r"\b(?=[A-Za-z0-9_\-]*[0-9])(?=[A-Za-z0-9_\-]*[A-Za-z])[A-Za-z0-9_\-]{32,}\b"  # letters and digits: perhaps a key
 )
 
 
 def mask_value(name: str, value: str) -> str:
-    """The value of a variable; masked if it may be a secret, and with `~` instead of the home folder."""
-    if _SECRET_NAMES.search(name):
-        return MASK
-    return mask_text(value)
+    """The value of a variable; hidden if it may be a secret, and with `~` instead of the home folder."""
+    return HIDDEN if is_secret_name(name) else mask_text(value)
 
 
 def mask_text(text: str) -> str:
-    """The text with possible secrets masked, and with `~` instead of the home folder."""
+    """The text with possible secrets hidden, and with `~` instead of the home folder."""
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises without a home folder
     without_home = text.replace(home, "~") if len(home) > 1 else text
-    return _SECRET_VALUES.sub(MASK, without_home)
+    return _LONG_IDENTIFIER.sub(HIDDEN, redact(without_home))
 
 
 def doctor_text(env: Environment, *, version: str, extras: Mapping[str, bool], crashes: tuple[Path, ...] = ()) -> str:

@@ -1,62 +1,48 @@
 """Lint findings as one self-contained HTML page."""
 
-from html import escape
+from collections.abc import Iterator
 
-from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.finding import Finding
 from rocsolid.model.lint import LintRecord
-from rocsolid.report.html_page import page, table
+from rocsolid.report.html import Html, Node, join, make_id, tag
+from rocsolid.report.html_page import counts_html, definitions, page, table
 from rocsolid.report.lint_text import chain_of, code_lines
-
-_NO_WRAP = 'style="white-space: nowrap"'
-_SEVERITY_WORDS = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings", Severity.INFO: "notes"}
 
 
 def lint_html(record: LintRecord) -> str:
     """Findings in a table that sorts and filters, then why and fix of each rule, then the skipped files."""
-    parts = [_counts(record.findings), "<h2>Findings</h2>"]
+    parts: list[Node] = [counts_html(record.findings, ("critical", "warnings", "notes")), tag("h2", "Findings")]
     if record.findings:
         rows = [(f"is-{f.severity.name.lower()}", _cells(f)) for f in record.findings]
         parts.append(table("findings", ["rule", "location", "message", "confidence"], rows))
-        parts += ["<h2>Rules</h2>", *_rules(record.findings)]
+        parts += [tag("h2", "Rules"), *_rules(record.findings)]
     else:
-        parts.append('<p class="good">No findings.</p>')
+        parts.append(tag("p", "No findings.", class_="good"))
     if record.skipped:
-        listed = "".join(f"<dt>{escape(s.file)}</dt><dd>{escape(s.reason)}</dd>" for s in record.skipped)
-        parts.append(f"<h2>Skipped files</h2><dl>{listed}</dl>")
+        parts += [tag("h2", "Skipped files"), definitions([(s.file, s.reason) for s in record.skipped])]
     subtitle = (
         f"{record.files:,} files, {record.lines:,} lines · confidence {record.confidence} and above · "
         f"hidden: {record.allowed} allowed by comments, {record.in_baseline} in the baseline, {record.below_confidence} less certain"
     )
-    return page("Lint findings", subtitle, "\n".join(parts))
+    return page("Lint findings", subtitle, *parts)
 
 
-def _counts(findings: tuple[Finding, ...]) -> str:
-    items = [
-        f'<li><b class="{severity.name.lower()}">{sum(f.severity is severity for f in findings)}</b>{word}</li>'
-        for severity, word in _SEVERITY_WORDS.items()
-    ]
-    return f'<ul class="counts">{"".join(items)}</ul>'
-
-
-def _cells(finding: Finding) -> list[str]:
-    kind = finding.severity.name.lower()
-    chain = "".join(f"<br>→ {escape(step)}" for step in chain_of(finding))
-    code = escape("\n".join(code_lines(finding)))
-    badge = f'<b class="{kind}" {_NO_WRAP}>{finding.severity.name}</b>'
-    link = f'<a href="#{finding.code}" {_NO_WRAP}><code>{finding.code}</code></a>'
+def _cells(finding: Finding) -> list[Node]:
+    badge = tag("b", finding.severity.name, class_=f"{finding.severity.name.lower()} nowrap")
+    link = tag("a", tag("code", finding.code), href=f"#{make_id(finding.code)}", class_="nowrap")
+    chain: list[Node] = [[tag("br"), f"→ {step}"] for step in chain_of(finding)]
     return [
-        f"{badge} {link}<br>{escape(finding.name)}",
-        f"<code>{escape(finding.location)}</code>",
-        f'{escape(finding.message)}<pre>{code}</pre><span class="faint">{chain}</span>',
-        f"<span {_NO_WRAP}>{escape(str(finding.facts.get('confidence', '')))}</span>",
+        [badge, " ", link, tag("br"), finding.name],
+        tag("code", finding.location),
+        [finding.message, tag("pre", "\n".join(code_lines(finding))), tag("span", chain, class_="faint")],
+        tag("span", str(finding.facts.get("confidence", "")), class_="nowrap"),
     ]
 
 
-def _rules(findings: tuple[Finding, ...]) -> list[str]:
+def _rules(findings: tuple[Finding, ...]) -> Iterator[Html]:
     """Why and fix of each rule with findings."""
     first_finding = {finding.code: finding for finding in reversed(findings)}
-    return [
-        f'<details class="finding is-{f.severity.name.lower()}" id="{code}" open><summary><code>{code}</code> {escape(f.name)}'
-        f"</summary><div><dl><dt>why</dt><dd>{escape(f.why)}</dd><dt>fix</dt><dd>{escape(f.fix)}</dd></dl></div></details>"
-        for code, f in sorted(first_finding.items())
-    ]
+    for code, f in sorted(first_finding.items()):
+        summary = tag("summary", join(tag("code", code), " ", f.name))
+        body = tag("div", definitions([("why", f.why), ("fix", f.fix)]))
+        yield tag("details", summary, body, class_=f"finding is-{f.severity.name.lower()}", id=code, open=True)

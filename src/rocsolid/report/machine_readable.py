@@ -116,17 +116,26 @@ def _annotation(finding: Finding) -> str:
     position = ""
     if finding.location:
         file, _, line = finding.location.rpartition(":")
-        position = f"file={_relative(file)},line={line}," if line.isdigit() else f"file={_relative(finding.location)},"
-        position += f"col={finding.facts['column']}," if "column" in finding.facts else ""
-    title = _escape(f"{finding.code} {finding.subject}").replace(":", "%3A").replace(",", "%2C")
+        path = _property(_relative(file if line.isdigit() else finding.location))
+        position = f"file={path},line={line}," if line.isdigit() else f"file={path},"
+        position += f"col={_property(str(finding.facts['column']))}," if "column" in finding.facts else ""
+    title = _property(f"{finding.code} {finding.subject}")
     text = _escape(f"{finding.message}\n{finding.why}\nFix: {finding.fix}")
     return f"::{_GITHUB_LEVELS[finding.severity]} {position}title={title}::{text}"
 
 
 def _relative(file: str) -> str:
     """The path relative to the current folder, because services expect paths relative to the repository."""
-    folder = Path.cwd()
+    try:
+        folder = Path.cwd()
+    except OSError:  # it was deleted
+        return file
     return str(Path(file).relative_to(folder)) if Path(file).is_relative_to(folder) else file
+
+
+def _property(text: str) -> str:
+    """Escape the value of a property: a comma or a colon would end it."""
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _escape(text: str) -> str:

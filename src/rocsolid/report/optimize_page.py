@@ -1,9 +1,8 @@
 """The HTML page of `rocsolid optimize`: all forms of a model with their times and errors."""
 
-from html import escape
-
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
-from rocsolid.report.html_page import asset, page
+from rocsolid.report.html import Html, tag
+from rocsolid.report.html_page import page
 from rocsolid.report.sortable_table import Cell, sizes, sortable, times
 
 _HEADINGS = (
@@ -23,14 +22,16 @@ _WIDTH, _ROW_HEIGHT, _LABEL_WIDTH = 900, 34, 260  # of the plot, in pixels
 
 def optimize_html(report: OptimizeReport) -> str:
     """Return the page: the chosen form, a plot with confidence intervals, and a table."""
-    body = [
-        f"<style>{asset('trace.css')}</style>",
-        f"<p><b>{escape(report.chosen.label)}</b> was chosen, because {escape(report.why)}.</p>",
-        f"<p class='faint'>Profile {escape(report.profile)}; noise of this run {report.noise:.1%}.</p>",
+    return page(
+        f"{report.name}: forms",
+        report.machine,
+        tag("p", tag("b", report.chosen.label), f" was chosen, because {report.why}."),
+        tag("p", f"Profile {report.profile}; noise of this run {report.noise:.1%}.", class_="faint"),
         _plot(report),
-        f"<h2>Forms</h2>{sortable('forms', _HEADINGS, [_row(result) for result in report.forms])}",
-    ]
-    return page(f"{report.name}: forms", report.machine, "\n".join(body))
+        tag("h2", "Forms"),
+        sortable("forms", _HEADINGS, [_row(result) for result in report.forms]),
+        styles=("trace.css",),
+    )
 
 
 def _row(result: FormResult) -> list[Cell]:
@@ -49,30 +50,30 @@ def _row(result: FormResult) -> list[Cell]:
     ]
 
 
-def _plot(report: OptimizeReport) -> str:
+def _plot(report: OptimizeReport) -> Html | None:
     """Return a plot: medians as bars, confidence intervals as lines. Shorter is better."""
-    measured = [result for result in report.forms if result.timing]
+    measured = [(result, result.timing) for result in report.forms if result.timing]
     if not measured:
-        return ""
-    longest_ms = max(result.timing.high_ms for result in measured if result.timing)
+        return None
+    longest_ms = max(timing.high_ms for _, timing in measured)
     plot_width = _WIDTH - _LABEL_WIDTH - 20
-    lines = []
-    for index, result in enumerate(measured):
-        timing = result.timing
-        if timing is None:
-            continue
+    lines: list[Html] = []
+    for index, (result, timing) in enumerate(measured):
         top = index * _ROW_HEIGHT + 8
         bar, low, high = (plot_width * ms / longest_ms for ms in (timing.median_ms, timing.low_ms, timing.high_ms))
         fill = "var(--accent, #2f6db5)" if result.outcome is FormOutcome.CHOSEN else "#9aa4b2"
-        lines.append(
-            f'<text x="{_LABEL_WIDTH - 10}" y="{top + 14}" text-anchor="end" font-size="13" fill="currentColor">'
-            f"{escape(result.form.label)}</text>"
-            f'<rect x="{_LABEL_WIDTH}" y="{top}" width="{bar:.1f}" height="18" rx="3" fill="{fill}"/>'
-            f'<line x1="{_LABEL_WIDTH + low:.1f}" x2="{_LABEL_WIDTH + high:.1f}" y1="{top + 9}" y2="{top + 9}" '
-            'stroke="currentColor" stroke-width="2"/>'
-        )
+        label_x, low_x, high_x = _LABEL_WIDTH - 10, f"{_LABEL_WIDTH + low:.1f}", f"{_LABEL_WIDTH + high:.1f}"
+        lines += [
+            tag("text", result.form.label, x=label_x, y=top + 14, text_anchor="end", font_size=13, fill="currentColor"),
+            tag("rect", x=_LABEL_WIDTH, y=top, width=f"{bar:.1f}", height=18, rx=3, fill=fill),
+            tag("line", x1=low_x, x2=high_x, y1=top + 9, y2=top + 9, stroke="currentColor", stroke_width=2),
+        ]
     height = len(measured) * _ROW_HEIGHT + 10
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="median time of each form" '
-        f'style="max-width:{_WIDTH}px;width:100%">{"".join(lines)}</svg>'
+    return tag(
+        "svg",
+        lines,
+        class_="forms",
+        viewBox=f"0 0 {_WIDTH} {height}",
+        role="img",
+        aria_label="median time of each form",
     )

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Final
+
+from rocsolid.report.html import Html, tag
 
 _WIDTH, _ROW_HEIGHT, _LEFT, _RIGHT, _TOP = 960, 26, 400, 90, 26  # margins: left, right and top
 _MAX_LABEL_CHARS: Final = 58
@@ -23,7 +24,7 @@ class Bar:
     colour: str  # a name from the page's palette
 
 
-def intervals(title: str, bars: Sequence[Bar], *, centre: float, band: float = 0.0) -> str:
+def intervals(title: str, bars: Sequence[Bar], *, centre: float, band: float = 0.0) -> Html:
     """Return a plot of intervals of ratios on a logarithmic axis, with a line at the centre and a band for the noise around it."""
     ends = [centre * (1 + band), centre / (1 + band), centre, *(v for bar in bars for v in (bar.low, bar.high))]
     low, high = math.log(min(ends)), math.log(max(ends))
@@ -34,29 +35,44 @@ def intervals(title: str, bars: Sequence[Bar], *, centre: float, band: float = 0
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * ((math.log(value) - middle) / span + 0.5)
 
     height = _TOP + _ROW_HEIGHT * len(bars) + 8
-    rows = "".join(_row(bar, index, to_x) for index, bar in enumerate(bars))
-    noise = ""
+    noise = None
     if band > _MIN_BAND:
         left, right = to_x(centre / (1 + band)), to_x(centre * (1 + band))
-        noise = f'<rect x="{left:.1f}" y="{_TOP - 6}" width="{right - left:.1f}" height="{height - _TOP}" fill="var(--line)" opacity=".6"/>'
-    return (
-        f'<figure style="margin:0"><figcaption class="faint">{escape(title)}</figcaption><div style="overflow-x:auto">'
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}" style="width:100%;min-width:40rem">'
-        f'{noise}<line x1="{to_x(centre):.1f}" x2="{to_x(centre):.1f}" y1="{_TOP - 6}" y2="{height - 6}" stroke="var(--faint)"/>'
-        f'<text x="{to_x(centre):.1f}" y="14" text-anchor="middle" font-size="12" fill="var(--faint)">{centre:g}</text>'
-        f"{rows}</svg></div></figure>"
+        noise = tag(
+            "rect",
+            x=f"{left:.1f}",
+            y=_TOP - 6,
+            width=f"{right - left:.1f}",
+            height=height - _TOP,
+            fill="var(--line)",
+            opacity=".6",
+        )
+    at_centre = f"{to_x(centre):.1f}"
+    drawing = tag(
+        "svg",
+        noise,
+        tag("line", x1=at_centre, x2=at_centre, y1=_TOP - 6, y2=height - 6, stroke="var(--faint)"),
+        tag("text", f"{centre:g}", x=at_centre, y=14, text_anchor="middle", font_size=12, fill="var(--faint)"),
+        [_row(bar, index, to_x) for index, bar in enumerate(bars)],
+        viewBox=f"0 0 {_WIDTH} {height}",
+        role="img",
+        aria_label=title,
     )
+    return tag("figure", tag("figcaption", title, class_="faint"), tag("div", drawing), class_="plot")
 
 
-def _row(bar: Bar, index: int, to_x: Callable[[float], float]) -> str:
+def _row(bar: Bar, index: int, to_x: Callable[[float], float]) -> Html:
     y = _TOP + _ROW_HEIGHT * index + _ROW_HEIGHT / 2
     colour = f"var(--{bar.colour})"
     label = bar.label if len(bar.label) <= _MAX_LABEL_CHARS else bar.label[: _MAX_LABEL_CHARS - 1] + "…"
     title = f"{bar.label}: {bar.middle:.3f} ({bar.low:.3f} to {bar.high:.3f})"
-    return (
-        f'<g><title>{escape(title)}</title><text x="{_LEFT - 10}" y="{y + 4:.1f}" text-anchor="end" font-size="12" '
-        f'fill="var(--ink)">{escape(label)}</text><line x1="{to_x(bar.low):.1f}" x2="{to_x(bar.high):.1f}" y1="{y:.1f}" '
-        f'y2="{y:.1f}" stroke="{colour}" stroke-width="3"/><circle cx="{to_x(bar.middle):.1f}" cy="{y:.1f}" r="5" '
-        f'fill="{colour}"/><text x="{_WIDTH - _RIGHT + 12}" y="{y + 4:.1f}" font-size="12" fill="var(--ink)">'
-        f"{bar.middle:.3f}</text></g>"
+    text_y, line_y = f"{y + 4:.1f}", f"{y:.1f}"
+    low, middle, high = (f"{to_x(value):.1f}" for value in (bar.low, bar.middle, bar.high))
+    return tag(
+        "g",
+        tag("title", title),
+        tag("text", label, x=_LEFT - 10, y=text_y, text_anchor="end", font_size=12, fill="var(--ink)"),
+        tag("line", x1=low, x2=high, y1=line_y, y2=line_y, stroke=colour, stroke_width=3),
+        tag("circle", cx=middle, cy=line_y, r=5, fill=colour),
+        tag("text", f"{bar.middle:.3f}", x=_WIDTH - _RIGHT + 12, y=text_y, font_size=12, fill="var(--ink)"),
     )

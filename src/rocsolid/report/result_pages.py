@@ -1,12 +1,12 @@
 """The HTML page of any result, for `--output html` and for notebook cells."""
 
-from html import escape
 from importlib import import_module
 from typing import Final
 
 from rocsolid.model.environment import Environment
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.model.study import ABResult
+from rocsolid.report.html import frame, tag
 
 # Module and function that render each result type. They are stored as names, so that only the needed module is imported.
 _PAGES: Final = {
@@ -38,10 +38,8 @@ def notebook_html(result: object) -> str:
     if isinstance(result, Environment):
         result = ProbeRecord(environment=result, findings=(), profile="")
     if type(result).__name__ not in _PAGES:
-        return f"<pre>{escape(_text(result))}</pre>"
-    style = f"width:100%;height:{_CELL_HEIGHT_PX}px;border:1px solid #8884;border-radius:6px"
-    page = escape(result_page(result), quote=True)
-    return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="{style}"></iframe>'
+        return str(tag("pre", _text(result)))
+    return frame(result_page(result), height_px=_CELL_HEIGHT_PX)
 
 
 def _text(result: object) -> str:

@@ -1,8 +1,9 @@
 """HTML tables that the reader can sort by the values of a column, and that show each number with its unit."""
 
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
 
+from rocsolid.report.html import Attribute, Html, tag
+from rocsolid.report.html_page import heading, table_frame
 from rocsolid.report.units import percent, plain_name, size, time
 
 Cell = str | tuple[str, float]  # text, or text and the number to sort by
@@ -29,27 +30,26 @@ def share(part: float, whole: float) -> Cell:
     return percent(part, whole), part
 
 
-def sortable(name: str, headings: Sequence[str], rows: Iterable[Sequence[Cell]], attributes: Sequence[str] = ()) -> str:
-    """Return a table that the reader can sort and filter; `attributes` are the HTML attributes of each row."""
+def sortable(
+    name: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    attributes: Sequence[Mapping[str, Attribute]] = (),
+) -> Html:
+    """Return a table that the reader can sort and filter; `attributes` are the attributes of each row, as `tag` takes them."""
     all_rows = list(rows)
-    classes = [" class='number'" if isinstance(cell, tuple) else "" for cell in all_rows[0]] if all_rows else []
-    head = "".join(
-        f'<th scope="col"{css_class}><button type="button">{escape(h)}</button></th>'
-        for h, css_class in zip(headings, classes or [""] * len(headings), strict=True)
-    )
-    lines = []
-    for index, row in enumerate(all_rows):
-        row_attributes = f" {attributes[index]}" if attributes else ""
-        lines.append(f"<tr{row_attributes}>{''.join(_cell(cell) for cell in row)}</tr>")
-    return f"""<div class="tools" data-for="{name}"><input type="search" placeholder="filter" aria-label="filter {name}">
-<output class="faint"></output></div>
-<div class="scroll" tabindex="0" role="region" aria-label="{name}">
-<table id="{name}" data-sortable><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>"""
+    classes = [("number" if isinstance(cell, tuple) else None) for cell in all_rows[0]] if all_rows else []
+    head = [heading(h, css) for h, css in zip(headings, classes or [None] * len(headings), strict=True)]
+    body = [
+        tag("tr", [_cell(cell) for cell in row], **(attributes[index] if attributes else {}))
+        for index, row in enumerate(all_rows)
+    ]
+    return table_frame(name, head, body)
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Cell) -> Html:
     if isinstance(cell, tuple):
-        return f'<td class="number" data-sort="{cell[1]}">{escape(cell[0])}</td>'
+        return tag("td", cell[0], class_="number", data_sort=cell[1])
     if len(cell) <= _MAX_UNWRAPPED:
-        return f'<td class="word">{escape(cell)}</td>'
-    return f'<td class="name"><span title="{escape(cell)}">{escape(plain_name(cell))}</span></td>'
+        return tag("td", cell, class_="word")
+    return tag("td", tag("span", plain_name(cell), title=cell), class_="name")

@@ -1,12 +1,12 @@
 """A study as one self-contained HTML page: the best variant, the final comparison, the effect of each value, the rejected variants."""
 
-from html import escape
-
 from rocsolid.model.codec import encode
 from rocsolid.model.plan_toml import to_toml
+from rocsolid.model.redact import redact
 from rocsolid.model.study import Effect, Finalist, Study, TrialRecord
 from rocsolid.model.timing import Verdict
-from rocsolid.report.html_page import page, table
+from rocsolid.report.html import Html, Node, join, tag
+from rocsolid.report.html_page import definitions, page, table
 from rocsolid.report.plot import Bar, intervals
 from rocsolid.report.study_text import rejection
 
@@ -16,27 +16,36 @@ _MAX_CHARS = 8000  # of the stacks and of the output
 
 def study_html(study: Study) -> str:
     """Return the whole page."""
-    parts = [
+    rejected = [_rejected(t) for t in study.rejected]
+    return page(
+        f"Tuned: {study.workload.rpartition('/')[2]}",
+        _subtitle(study),
         _verdict(study),
-        "<h2>Final comparison</h2>",
+        tag("h2", "Final comparison"),
         _race_plot(study),
         _race_table(study),
-        "<h2>Effect of each value</h2>",
+        tag("h2", "Effect of each value"),
         _effects(study.effects),
-        *_trade_offs(study),
-        "<h2>All trials</h2>",
+        _trade_offs(study),
+        tag("h2", "All trials"),
         _trials(study),
-        "<h2>Time per phase</h2>",
+        tag("h2", "Time per phase"),
         _time(study),
-        "<h2>Rejected</h2>",
-        "".join(_rejected(t) for t in study.rejected) or '<p class="good">Every variant could be measured.</p>',
-        "<h2>Plan</h2>",
-        '<p>Save it as <code>plan.toml</code>; <code>rs.optimize(model, x, plan="plan.toml")</code> uses it.</p>',
-        f'<pre id="plan" tabindex="0">{escape(to_toml(encode(study.best)))}</pre>',
-        "<h2>Machine and search space</h2>",
+        tag("h2", "Rejected"),
+        rejected or tag("p", "Every variant could be measured.", class_="good"),
+        tag("h2", "Plan"),
+        tag(
+            "p",
+            "Save it as ",
+            tag("code", "plan.toml"),
+            "; ",
+            tag("code", 'rs.optimize(model, x, plan="plan.toml")'),
+            " uses it.",
+        ),
+        tag("pre", to_toml(encode(study.best)), id="plan", tabindex="0"),
+        tag("h2", "Machine and search space"),
         _machine(study),
-    ]
-    return page(f"Tuned: {study.workload.rpartition('/')[2]}", _subtitle(study), "\n".join(parts))
+    )
 
 
 def _subtitle(study: Study) -> str:
@@ -45,16 +54,20 @@ def _subtitle(study: Study) -> str:
     return f"{device} · {arch} · torch {torch} · {trials} in {study.elapsed_s:.0f} s"
 
 
-def _verdict(study: Study) -> str:
-    colour = _COLOURS[study.verdict]
-    return (
-        f'<ul class="counts"><li><b class="{colour}">{study.verdict.name}</b><code>{escape(study.winner)}</code></li>'
-        f"<li><b>{study.noise:.1%}</b>difference between identical processes</li>"
-        f"<li><b>{len(study.rejected)}</b>rejected</li></ul><p>{escape(study.reason[:1].upper() + study.reason[1:])}. {escape(study.stop_reason.capitalize())}.</p>"
+def _verdict(study: Study) -> Html:
+    return join(
+        tag(
+            "ul",
+            tag("li", tag("b", study.verdict.name, class_=_COLOURS[study.verdict]), tag("code", study.winner)),
+            tag("li", tag("b", f"{study.noise:.1%}"), "difference between identical processes"),
+            tag("li", tag("b", len(study.rejected)), "rejected"),
+            class_="counts",
+        ),
+        tag("p", f"{study.reason[:1].upper() + study.reason[1:]}. {study.stop_reason.capitalize()}."),
     )
 
 
-def _race_plot(study: Study) -> str:
+def _race_plot(study: Study) -> Html:
     bars = [
         Bar(
             label=finalist.name,
@@ -67,10 +80,12 @@ def _race_plot(study: Study) -> str:
         if finalist.against_baseline
     ]
     title = "Speed compared with the baseline (1 is equal), with 95 % intervals; the band shows how much identical processes differ"
-    return intervals(title, bars, centre=1.0, band=study.noise) if bars else "<p>Only the baseline was measured.</p>"
+    if not bars:
+        return tag("p", "Only the baseline was measured.")
+    return intervals(title, bars, centre=1.0, band=study.noise)
 
 
-def _race_table(study: Study) -> str:
+def _race_table(study: Study) -> Html:
     headings = [
         "variant",
         "time",
@@ -84,21 +99,21 @@ def _race_table(study: Study) -> str:
     )
 
 
-def _race_row(finalist: Finalist) -> list[str]:
+def _race_row(finalist: Finalist) -> list[Node]:
     calls = finalist.break_even_calls
-    cells = [
+    return [
+        tag("code", finalist.name),
         str(finalist.timing or ""),
         str(finalist.against_baseline or ""),
         "" if calls is None else f"{calls} calls" if calls else "the first call",
         f"{finalist.rounds} rounds, {finalist.processes} process{'es' * (finalist.processes != 1)}",
         finalist.failure,
     ]
-    return [f"<code>{escape(finalist.name)}</code>", *(escape(cell) for cell in cells)]
 
 
-def _effects(effects: tuple[Effect, ...]) -> str:
+def _effects(effects: tuple[Effect, ...]) -> Html:
     if not effects:
-        return "<p>No two trials differ in exactly one value.</p>"
+        return tag("p", "No two trials differ in exactly one value.")
     bars = [
         Bar(
             label=f"{effect.id}={effect.value}",
@@ -113,70 +128,66 @@ def _effects(effects: tuple[Effect, ...]) -> str:
     return intervals(title, bars, centre=1.0)
 
 
-def _trade_offs(study: Study) -> list[str]:
-    """Return the trade-off between speed, set-up time and memory; empty when one trial is best in all three."""
+def _trade_offs(study: Study) -> Html | None:
+    """Return the trade-off between speed, set-up time and memory; None when one trial is best in all three."""
     front = study.trade_offs
     if len(front) <= 1:
-        return []
-    rows = [
-        ("", [f"<code>{escape(t.name)}</code>", f"{t.timing.median_ms:.4g}", f"{t.setup_s:.1f}", _device_mb(t)])
+        return None
+    rows: list[tuple[str, list[Node]]] = [
+        ("", [tag("code", t.name), f"{t.timing.median_ms:.4g}", f"{t.setup_s:.1f}", _device_mb(t)])
         for t in front
         if t.timing
     ]
-    text = "<p>No other trial is at least as good as one of these in time, set-up time and device memory together.</p>"
-    return [
-        "<h2>Speed, set-up time and memory</h2>",
-        text,
+    text = "No other trial is at least as good as one of these in time, set-up time and device memory together."
+    return join(
+        tag("h2", "Speed, set-up time and memory"),
+        tag("p", text),
         table("trade", ["variant", "ms", "set-up, s", "device, MB"], rows),
-    ]
+    )
 
 
 def _device_mb(trial: TrialRecord) -> str:
     return f"{trial.peak_bytes / 2**20:.0f}" if trial.peak_bytes else ""
 
 
-def _trials(study: Study) -> str:
-    rows = []
+def _trials(study: Study) -> Html:
+    rows: list[tuple[str, list[Node]]] = []
     for trial in study.trials:
         timing = trial.timing
-        cells = [
+        cells: list[Node] = [
             str(trial.number),
-            f"<code>{escape(trial.name)}</code>",
+            tag("code", trial.name),
             f"{timing.median_ms:.4g}" if timing else "",
             f"{timing.low_ms:.4g} to {timing.high_ms:.4g}" if timing else "",
             f"{trial.setup_s:.1f}",
             _device_mb(trial),
             "" if trial.relative_error is None else f"{trial.relative_error:.1e}",
-            escape(f"{trial.kind}; {trial.reason}" if trial.second_timing else trial.kind),
+            f"{trial.kind}; {trial.reason}" if trial.second_timing else trial.kind,
         ]
         rows.append(("" if timing else "faint", cells))
     headings = ["number", "variant", "ms", "interval, ms", "set-up, s", "device, MB", "relative error", "result"]
     return table("trials", headings, rows)
 
 
-def _time(study: Study) -> str:
+def _time(study: Study) -> Html:
     seconds_by_phase: dict[str, float] = {}
     for trial in study.trials:
         for phase, seconds in trial.phases.items():
             seconds_by_phase[phase] = seconds_by_phase.get(phase, 0.0) + seconds
     rejected_s = sum(trial.seconds for trial in study.rejected)
-    rows = [("", [escape(phase), f"{seconds:.1f}"]) for phase, seconds in seconds_by_phase.items()]
+    rows = [("", [phase, f"{seconds:.1f}"]) for phase, seconds in seconds_by_phase.items()]
     rows.append(("moved", ["all phases of rejected trials", f"{rejected_s:.1f}"]))
     return table("time", ["phase", "seconds"], rows)
 
 
-def _rejected(trial: TrialRecord) -> str:
+def _rejected(trial: TrialRecord) -> Html:
     sections = [("stacks before the kill", trial.stacks), ("end of its output", trial.log_tail)]
-    body = "".join(
-        f"<h3>{label}</h3><pre>{escape(text[-_MAX_CHARS:])}</pre>" for label, text in sections if text.strip()
-    )
-    return (
-        f'<details class="finding is-warning"><summary>{escape(rejection(trial))}</summary>'
-        f"<div><p>{trial.seconds:.1f} s; <code>{escape(trial.log)}</code></p>{body}</div></details>"
-    )
+    body = [[tag("h3", label), tag("pre", redact(text[-_MAX_CHARS:]))] for label, text in sections if text.strip()]
+    log = tag("p", f"{trial.seconds:.1f} s; ", tag("code", trial.log))
+    return tag("details", tag("summary", rejection(trial)), tag("div", log, body), class_="finding is-warning")
 
 
-def _machine(study: Study) -> str:
+def _machine(study: Study) -> Html:
     rows = [("workload", study.workload), ("search", study.search), ("profile", study.profile), *study.machine.items()]
     rows += [(name, ", ".join(str(value) for value in values)) for name, values in study.knobs.items()]
-    return "<dl>" + "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in rows) + "</dl>"
+    return definitions(rows)

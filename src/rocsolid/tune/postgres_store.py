@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from rocsolid.errors import CannotRunError, InputError, MissingExtraError, first_line
-from rocsolid.model.codec import decode, encode
+from rocsolid.model.codec import decode, encode, parse_json
+from rocsolid.model.redact import redact
 from rocsolid.model.study import TrialRecord
 
 _SCHEMA: Final = """
@@ -58,7 +59,7 @@ class PostgresStore:
             (self._study,) = self._db.execute("SELECT id FROM rocsolid_studies WHERE key = %s", (key,)).fetchone()
             self._send_heartbeat()
         except psycopg.Error as error:
-            msg = f"cannot store the study in {_without_password(url)}: {first_line(error)}"
+            msg = f"cannot store the study in {redact(url)}: {redact(first_line(error))}"
             raise InputError(msg) from error
         self._closed = threading.Event()
         self._heartbeat = threading.Thread(target=self._send_heartbeats, name="rocsolid-study", daemon=True)
@@ -76,7 +77,7 @@ class PostgresStore:
         rows = self._execute(
             "SELECT record FROM rocsolid_trials WHERE study = %s AND record IS NOT NULL ORDER BY number", self._study
         )
-        return [decode(TrialRecord, json.loads(text), "the study") for (text,) in rows.fetchall()]
+        return [decode(TrialRecord, parse_json(text, "the study"), "the study") for (text,) in rows.fetchall()]
 
     def running(self) -> list[str]:
         """Return the variants that some tuner is trying now, after releasing the trials of tuners that no longer run."""
@@ -155,10 +156,10 @@ def read_postgres(url: str) -> Iterator[tuple[str, str, TrialRecord | None]]:
                 "SELECT key, workload, record FROM rocsolid_studies LEFT JOIN rocsolid_trials ON study = id ORDER BY id, number"
             ).fetchall()
     except psycopg.Error as error:
-        msg = f"cannot read the studies in {_without_password(url)}: {first_line(error)}"
+        msg = f"cannot read the studies in {redact(url)}: {redact(first_line(error))}"
         raise InputError(msg) from error
     for key, workload, text in rows:
-        yield key, workload, decode(TrialRecord, json.loads(text), "the study") if text else None
+        yield key, workload, decode(TrialRecord, parse_json(text, "the study"), "the study") if text else None
 
 
 def _import_psycopg() -> Any:
@@ -172,10 +173,5 @@ def _import_psycopg() -> Any:
 
 def _connection_lost(error: Exception) -> CannotRunError:
     return CannotRunError(
-        f"lost the connection to the study's database: {first_line(error)}; run the same command again to continue"
+        f"lost the connection to the study's database: {redact(first_line(error))}; run the same command again to continue"
     )
-
-
-def _without_password(url: str) -> str:
-    head, at, tail = url.rpartition("@")
-    return f"{head.rpartition(':')[0] if head.count(':') > 1 else head}{at}{tail}"

@@ -6,7 +6,6 @@ where the search starts. Choices without effect are left out, so that one varian
 
 import itertools
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from rocsolid.catalog.overrides import parse_value
 from rocsolid.catalog.registry import all_settings, setting
 from rocsolid.catalog.tuning import ONLY_FOR_CHANGING_SHAPES, REQUIRES_ANY
 from rocsolid.errors import InputError, UnknownNameError, UsageError
+from rocsolid.model.codec import parse_toml, read_text
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Severity
 from rocsolid.model.form import Form
@@ -225,15 +225,7 @@ def process_variables(plan: Plan) -> tuple[dict[str, str], list[str]]:
 
 def read_restrictions(file: Path) -> Restrictions:
     """Read restrictions from a TOML file: a table `set`, a table `vary` of lists, and a list `exclude`."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        msg = f"cannot read {file}: {getattr(error, 'strerror', None) or error}"
-        raise InputError(msg) from error
+    data = parse_toml(read_text(file), str(file))
     keys = ["set", "vary", "exclude"]
     unknown = set(data) - set(keys)
     if unknown:

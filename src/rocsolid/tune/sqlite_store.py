@@ -7,15 +7,17 @@ work: in another container, the same id belongs to a different process.
 
 import fcntl
 import json
+import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from rocsolid.errors import InputError
-from rocsolid.model.codec import decode, encode
+from rocsolid.measure.database import open_database, require_tables
+from rocsolid.model.codec import decode, encode, parse_json
 from rocsolid.model.study import TrialRecord
 
 _SCHEMA: Final = """
@@ -24,6 +26,7 @@ CREATE TABLE IF NOT EXISTS studies (id INTEGER PRIMARY KEY, key TEXT UNIQUE NOT 
 CREATE TABLE IF NOT EXISTS trials (study INTEGER NOT NULL REFERENCES studies(id), number INTEGER NOT NULL,
     name TEXT NOT NULL, owner TEXT NOT NULL, record TEXT, UNIQUE (study, name), UNIQUE (study, number));
 """
+_OWNER: Final = re.compile(r"[0-9a-f]{16}")
 _VERSION: Final = 0x7263_7431  # `user_version` in the file's header: marks a rocsolid study, format version 1
 
 
@@ -77,7 +80,7 @@ class SqliteStore:
         rows = self._db.execute(
             "SELECT record FROM trials WHERE study = ? AND record IS NOT NULL ORDER BY number", (self._study,)
         )
-        return [decode(TrialRecord, json.loads(text), str(self.file)) for (text,) in rows]
+        return [decode(TrialRecord, parse_json(text, str(self.file)), str(self.file)) for (text,) in rows]
 
     def running(self) -> list[str]:
         """Return the variants that some tuner is trying now, after releasing the trials of tuners that no longer run."""
@@ -125,7 +128,9 @@ class SqliteStore:
             "SELECT number, owner FROM trials WHERE study = ? AND record IS NULL", (self._study,)
         ).fetchall()
         for number, owner in running:
-            if owner != self._owner and not _is_locked(self._lock_file(owner)):
+            if not _OWNER.fullmatch(str(owner)):  # not written by a tuner, and no part of a file name
+                self._delete_running(number, owner)
+            elif owner != self._owner and not _is_locked(self._lock_file(owner)):
                 self._delete_running(number, owner)
                 self._lock_file(owner).unlink(missing_ok=True)
 
@@ -148,16 +153,17 @@ def read_sqlite(file: Path) -> Iterator[tuple[str, str, TrialRecord | None]]:
     if not file.is_file():
         msg = f"cannot read {file}: no such file"
         raise InputError(msg)
-    try:
-        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as db:
-            rows = db.execute(
-                "SELECT key, workload, record FROM studies LEFT JOIN trials ON study = id ORDER BY id, number"
-            ).fetchall()
-    except sqlite3.Error as error:
-        msg = f"{file} is not a rocsolid study: {error}"
-        raise InputError(msg) from error
+    what = "a rocsolid study"
+    with open_database(file, what) as db:
+        require_tables(db, file, what, "studies", "trials")
+        rows = db.execute(
+            "SELECT key, workload, record FROM studies LEFT JOIN trials ON study = id ORDER BY id, number"
+        ).fetchall()
     for key, workload, text in rows:
-        yield key, workload, decode(TrialRecord, json.loads(text), str(file)) if text else None
+        if not isinstance(key, str) or not isinstance(workload, str):
+            msg = f"{file} is not {what}: a key and a workload must be text"
+            raise InputError(msg)
+        yield key, workload, decode(TrialRecord, parse_json(text, str(file)), str(file)) if text else None
 
 
 def _is_locked(file: Path) -> bool:

@@ -74,6 +74,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="MIOPEN_USER_DB_PATH",
         value_type=str,
+        names_file=True,
         summary="The folder in which MIOpen stores its search results.",
         valid=_ROCM,
         notes="In a container this folder is often lost at the next start; MIOpen then repeats every search.",

@@ -15,6 +15,7 @@ def _override(replaced: str, name: str) -> Setting:
         owner=Owner.PROCESS,
         name=name,
         value_type=str,
+        names_file=True,  # it can set any other setting, including those that name a program
         summary=f"Replaces {replaced} for selected compiled graphs, and overrides everything that the program sets.",
         valid=on(torch="2.11.."),
         recommendations=(
@@ -97,6 +98,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TORCHINDUCTOR_CACHE_DIR",
         value_type=str,
+        names_file=True,
         summary=(
             "The folder for compiled graphs and kernels. If it is not set, the system's temporary folder is used."
         ),
@@ -197,6 +199,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="PYTORCH_TUNABLEOP_FILENAME",
         value_type=str,
+        names_file=True,
         summary="The file that TunableOp reads and writes. The device number is inserted into its name.",
         evidence=(source(_TUNABLE, "The default is tunableop_results.csv."),),
     ),

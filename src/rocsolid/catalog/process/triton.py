@@ -13,6 +13,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TRITON_CACHE_DIR",
         value_type=str,
+        names_file=True,
         summary="The folder for compiled Triton kernels. With Inductor it is inside Inductor's cache folder.",
         evidence=(source(f"{_KNOBS} cache.dir", "If the variable is not set, ~/.triton/cache is used."),),
     ),

@@ -10,7 +10,7 @@ document.getElementById("theme")?.addEventListener("click", () => {
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const body = table.tBodies[0];
   const rows = [...body.rows];
-  const tools = document.querySelector(`[data-for="${table.id}"]`);
+  const tools = document.querySelector(`[data-for="${CSS.escape(table.id)}"]`);
   const search = tools?.querySelector("input[type=search]");
   const highlightedOnly = tools?.querySelector("input[type=checkbox]");
   const count = tools?.querySelector("output");

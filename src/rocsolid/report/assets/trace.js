@@ -16,7 +16,7 @@
   let lanes = [], left = 0, right = about.span, palette = {}, wanted = null, hits = [], hit = -1, chosen = null, mark = null, asked = false;
 
   async function unpack() {
-    const text = document.getElementById("timeline-data").textContent;
+    const text = JSON.parse(document.getElementById("timeline-data").textContent);
     const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const words = new Uint32Array(await new Response(stream).arrayBuffer());

@@ -15,7 +15,7 @@ def launch(target: Sequence[str], **options: str) -> NoReturn:
 
     Args:
         target: the script, `-m module` or `-c code`, and its arguments.
-        options: profile, plan, deadline, report, ignore_platform, pretend, as text.
+        options: profile, plan, deadline, report, ignore_platform, best_effort, pretend, as text.
 
     """
     command = [sys.executable, *target]
@@ -24,7 +24,9 @@ def launch(target: Sequence[str], **options: str) -> NoReturn:
 
 def launch_environment(environ: Mapping[str, str], **options: str) -> dict[str, str]:
     """Return an environment in which every Python process runs our `sitecustomize`; `options` become ROCSOLID_RUN_* variables."""
-    path = [str(_STARTUP_FOLDER), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    given = environ.get("PYTHONPATH", "")
+    # An empty entry is the current folder. A variable that is empty as a whole is none.
+    path = [str(_STARTUP_FOLDER), *(given.split(os.pathsep) if given else ())]
     variables = {f"ROCSOLID_RUN_{name.upper()}": value for name, value in options.items() if value}
     return {
         **environ,

@@ -42,8 +42,11 @@ class Protection:
                 **({"pretended": self.pretended} if self.pretended else {}),
                 "changes": encode(self.changes),
             }
-            with Path(report).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")  # one write, so that the lines of several processes do not mix
+            try:
+                with Path(report).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")  # one write, so that the lines of several processes do not mix
+            except OSError as error:
+                sys.stderr.write(f"rocsolid: cannot write the report {report}: {error.strerror}\n")
         elif self.changes:
             count = f"{len(self.changes)} change{'s' if len(self.changes) > 1 else ''}"
             chip = f", with --pretend {self.pretended}" if self.pretended else ""

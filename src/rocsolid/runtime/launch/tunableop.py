@@ -1,7 +1,6 @@
 """Writes the TunableOp results of a tuned plan to files, and makes TunableOp use them without tuning."""
 
 import hashlib
-import os
 from dataclasses import replace
 from typing import Final
 
@@ -19,13 +18,9 @@ def with_tunableop_results(plan: Plan, device_count: int) -> Plan:
         return plan
     text = plan.tuned.tunableop
     file = user_cache.cache_folder("tunableop") / hashlib.sha256(text.encode()).hexdigest()[:16] / "results.csv"
-    file.parent.mkdir(parents=True, exist_ok=True)
     for index in range(max(1, device_count)):  # TunableOp inserts the device index before the suffix
-        device_file = file.with_name(f"results{index}.csv")
-        if not device_file.exists():
-            temporary_file = device_file.with_suffix(f".{os.getpid()}")
-            temporary_file.write_text(text, encoding="utf-8")
-            temporary_file.replace(device_file)
+        if not user_cache.write_bytes(file.with_name(f"results{index}.csv"), text.encode()):
+            return plan
     variables = {
         tunableop.ENABLED: "1",
         tunableop.TUNING: "0",

@@ -27,7 +27,17 @@ class ByteStream:
     `read_ahead` decompresses in a thread. It does not help when all cores are already busy.
     """
 
-    def __init__(self, file: Path, *, first: int = 0, last: int | None = None, read_ahead: bool = True) -> None:
+    def __init__(
+        self,
+        file: Path,
+        *,
+        first: int = 0,
+        last: int | None = None,
+        read_ahead: bool = True,
+        bomb_ratio: int = _BOMB_RATIO,
+        bomb_min_bytes: int = _BOMB_MIN_BYTES,
+    ) -> None:
+        self._bomb_ratio, self._bomb_min_bytes = bomb_ratio, bomb_min_bytes
         self.file = file
         self.read_ahead = read_ahead
         self.damage = ""
@@ -83,9 +93,9 @@ class ByteStream:
                     return
                 packed = decompressor.unused_data if decompressor.eof else decompressor.unconsumed_tail  # noqa: PLW2901
                 text_bytes += len(text)
-                if text_bytes > _BOMB_MIN_BYTES and text_bytes > _BOMB_RATIO * packed_bytes:
+                if text_bytes > self._bomb_min_bytes and text_bytes > self._bomb_ratio * packed_bytes:
                     self.damage = (
-                        f"the gzip data decompresses to more than {_BOMB_RATIO} times its size; reading stopped"
+                        f"the gzip data decompresses to more than {self._bomb_ratio} times its size; reading stopped"
                     )
                     return
                 if text:

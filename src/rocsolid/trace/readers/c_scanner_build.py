@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -48,23 +49,19 @@ def build(file: Path) -> bool:
     if compiler is None:
         _log.debug("reading traces in Python only: no C compiler found")
         return False
-    draft = file.with_suffix(f".{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        subprocess.run(  # noqa: S603 - our own source
-            [compiler, "-O3", "-shared", "-fPIC", str(_SOURCES / "scan.c"), "-o", str(draft)],
-            capture_output=True,
-            check=True,
-            timeout=_BUILD_TIMEOUT_S,
-        )
-        draft.chmod(0o700)
-        draft.replace(file)
+        with tempfile.TemporaryDirectory() as folder:
+            built = Path(folder) / "scan.so"
+            subprocess.run(  # noqa: S603 - our own source
+                [compiler, "-O3", "-shared", "-fPIC", str(_SOURCES / "scan.c"), "-o", str(built)],
+                capture_output=True,
+                check=True,
+                timeout=_BUILD_TIMEOUT_S,
+            )
+            return user_cache.write_bytes(file, built.read_bytes(), mode=0o700)
     except (OSError, subprocess.SubprocessError) as failed:
         _log.debug("reading traces in Python only: %s", failed)
-        with suppress(OSError):
-            draft.unlink()
         return False
-    return True
 
 
 @functools.cache
@@ -78,11 +75,11 @@ def c_library() -> ctypes.CDLL | None:
 
 def load_library(file: Path) -> ctypes.CDLL | None:
     """Load a library and declare its functions."""
-    if reason := user_cache.untrusted_reason(file):
-        _log.warning("reading traces in Python only, which is slower: %s", reason)
-        return None
     try:
-        return _declare(ctypes.CDLL(str(file)))
+        return _declare(user_cache.load_library(file))
+    except user_cache.UntrustedError as untrusted:
+        _log.warning("reading traces in Python only, which is slower: %s", untrusted.strerror)
+        return None
     except (OSError, AttributeError) as failed:
         _log.debug("reading traces in Python only: %s", failed)
         return None
@@ -94,9 +91,7 @@ def library_file() -> Path | None:
         return None
     sources = b"".join(file.read_bytes() for file in sorted(_SOURCES.iterdir()))
     tag = hashlib.sha256(sources + f"{sys.platform} {os.uname().machine}".encode()).hexdigest()[:16]
-    with suppress(RuntimeError):  # no home folder
-        return user_cache.cache_folder("native") / f"scan-{tag}.so"
-    return None
+    return user_cache.cache_folder("native") / f"scan-{tag}.so"
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -1,42 +1,46 @@
 """Reads rocpd databases, the default output of rocprofv3 since ROCm 7. They are SQLite, so ROCm is not needed."""
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.errors import InputError
+from rocsolid.measure.database import open_database
 from rocsolid.trace.columns import EventKind, TraceColumns
 from rocsolid.trace.readers.rocprof_columns import RocprofColumnBuilder, launch_config_text, parse_integer
 
+_NAME: Final = re.compile(r"\w+")  # it becomes part of a query
 _DISPATCH_TABLE: Final = "rocpd_kernel_dispatch"
 
 
 def read_rocpd(file: Path) -> TraceColumns:
     """Read all processes of a database. Each process has its own tables; their names end with a suffix of the process."""
     builder = RocprofColumnBuilder("rocpd")
-    try:
-        database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
+    with open_database(file, "a rocpd database") as database:
+        suffixes = _suffixes(database)
+        if not suffixes:
+            msg = f"{file} is an SQLite database, but rocprofv3 did not write it"
+            raise InputError(msg)
         try:
-            suffixes = _suffixes(database)
-            if not suffixes:
-                msg = f"{file} is an SQLite database, but rocprofv3 did not write it"
-                raise InputError(msg)
             for suffix in suffixes:
                 _Process(database, suffix, builder).read()
-        finally:
-            database.close()
-    except sqlite3.DatabaseError as broken:
-        if not builder.events:
-            msg = f"{file} cannot be read as a database: {broken}"
-            raise InputError(msg) from broken
-        builder.damage.append(f"the database is broken: {broken}")
+        except (sqlite3.DatabaseError, ValueError, TypeError, OverflowError) as broken:
+            if not builder.events:
+                msg = f"{file} cannot be read as a rocpd database: {broken}"
+                raise InputError(msg) from broken
+            builder.damage.append(f"the database is broken: {broken}")
     return builder.columns()
 
 
 def _suffixes(database: sqlite3.Connection) -> list[str]:
-    names = [row[0] for row in database.execute("select name from sqlite_master where type = 'table'")]
-    return [name.removeprefix(_DISPATCH_TABLE) for name in names if name.startswith(_DISPATCH_TABLE)]
+    names = [name for name in _tables(database) if name.startswith(_DISPATCH_TABLE)]
+    return [name.removeprefix(_DISPATCH_TABLE) for name in names if _NAME.fullmatch(name)]
+
+
+def _tables(database: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in database.execute("select name from sqlite_master where type = 'table'")]
 
 
 class _Process:
@@ -52,8 +56,9 @@ class _Process:
         for agent, index, kind, model in self.rows(
             f"select id, absolute_index, type, coalesce(nullif(product_name, ''), name) from {self.table('info_agent')}"
         ):
-            self.agents[agent] = (index if index is not None else agent, kind or "")
-            self.builder.add_agent(self.agents[agent][0], model or "", gpu=kind == "GPU")
+            device = parse_integer(index if index is not None else agent)
+            self.agents[parse_integer(agent)] = (device, str(kind or ""))
+            self.builder.add_agent(device, str(model or ""), gpu=kind == "GPU")
         self._add_kernels()
         self._add_copies()
         self._add_calls()
@@ -63,6 +68,8 @@ class _Process:
         return f'"rocpd_{name}{self.suffix}"'
 
     def has(self, name: str, column: str = "") -> bool:
+        if f"rocpd_{name}{self.suffix}" not in _tables(self.database):
+            return False  # also not a view, which may be endless
         columns = [row[1] for row in self.database.execute(f"pragma table_info({self.table(name)})")]
         return column in columns if column else bool(columns)
 
@@ -83,7 +90,8 @@ class _Process:
         return "b.value, e.value, k.agent_id, k.stream_id, k.queue_id, k.tid", joins
 
     def _device(self, agent: object) -> int:
-        return self.agents.get(int(str(agent)), (int(str(agent)), ""))[0] if agent is not None else -1
+        number = parse_integer(agent)
+        return self.agents.get(number, (number, ""))[0]
 
     def _add_kernels(self) -> None:
         columns, joins = self._time_columns("kernel_dispatch")
@@ -125,7 +133,7 @@ class _Process:
         )
         for start, end, target, stream, queue, _thread, source, name, size, correlation in self.rows(query):
             on_gpu = [
-                a for a in (target, source) if a is not None and self.agents.get(int(str(a)), (0, ""))[1] == "GPU"
+                a for a in (target, source) if a is not None and self.agents.get(parse_integer(a), (0, ""))[1] == "GPU"
             ]
             self.builder.add_device_event(
                 EventKind.COPY,

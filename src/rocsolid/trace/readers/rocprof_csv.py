@@ -1,7 +1,8 @@
 """Reads rocprofv3 CSV files: kernels, copies, API calls and counters. The column names of all releases are known."""
 
+import codecs
 import csv
-import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,10 @@ from rocsolid.trace.readers.bytestream import ByteStream
 from rocsolid.trace.readers.rocprof_columns import RocprofColumnBuilder, launch_config_text, parse_integer
 
 Row = dict[str, str]
+_LINE_END: Final = re.compile("\r\n|\r|\n")
+_MAX_LINE_CHARS: Final = 1 << 24
+_BOMB_RATIO: Final = 60  # rows need more memory than their text
+_BOMB_MIN_BYTES: Final = 8 << 20
 # The files of one run have the same prefix and these endings.
 _FILES_OF_A_RUN: Final = (
     "kernel_trace.csv",
@@ -46,10 +51,14 @@ def _files_of_run(file: Path) -> list[Path]:
 
 
 def _read(file: Path, builder: RocprofColumnBuilder) -> None:
-    stream = ByteStream(file)
-    text = b"".join(stream).decode("utf-8", "replace")
-    builder.damage += [stream.damage] if stream.damage else []
-    rows = _rows(text, builder)
+    stream = ByteStream(file, bomb_ratio=_BOMB_RATIO, bomb_min_bytes=_BOMB_MIN_BYTES)
+    try:
+        _add_rows(file, _rows(stream, builder), builder)
+    finally:
+        builder.damage += [stream.damage] if stream.damage else []
+
+
+def _add_rows(file: Path, rows: Iterator[Row], builder: RocprofColumnBuilder) -> None:
     first = next(rows, None)
     if first is None:
         return
@@ -71,12 +80,12 @@ def _read(file: Path, builder: RocprofColumnBuilder) -> None:
         add(row, builder)
 
 
-def _rows(text: str, builder: RocprofColumnBuilder) -> Iterator[Row]:
+def _rows(stream: ByteStream, builder: RocprofColumnBuilder) -> Iterator[Row]:
     """Yield rows as dictionaries. Column names are in lower case, because their case differs between releases.
 
     A row with too few or too many columns is counted as skipped.
     """
-    lines = _lines(text, builder)
+    lines = _lines(stream, builder)
     names = [name.strip().lower() for name in next(lines, [])]
     for line in lines:
         if not line:
@@ -88,8 +97,22 @@ def _rows(text: str, builder: RocprofColumnBuilder) -> Iterator[Row]:
         yield dict(zip(names, line, strict=True))
 
 
-def _lines(text: str, builder: RocprofColumnBuilder) -> Iterator[list[str]]:
-    reader = csv.reader(io.StringIO(text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")))
+def _text_lines(stream: ByteStream) -> Iterator[str]:
+    """Yield the lines of a file that may not fit into memory."""
+    decoder, rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
+    for chunk in stream:
+        text = rest + decoder.decode(chunk).replace("\0", "")
+        lines = text.replace("\r\n", "\n").split("\n") if text.endswith("\r") else _LINE_END.split(text)
+        rest = lines.pop()
+        yield from (f"{line}\n" for line in lines)
+        if len(rest) > _MAX_LINE_CHARS:
+            stream.damage = f"a line has more than {_MAX_LINE_CHARS:,} characters; reading stopped"
+            return
+    yield from (f"{line}\n" for line in _LINE_END.split(rest) if line)
+
+
+def _lines(stream: ByteStream, builder: RocprofColumnBuilder) -> Iterator[list[str]]:
+    reader = csv.reader(_text_lines(stream))
     while True:
         try:
             yield next(reader)

@@ -20,7 +20,10 @@ class _ImportTrigger:
         if name not in _TRIGGER_MODULES or _ImportTrigger not in sys.meta_path:
             return None
         sys.meta_path.remove(_ImportTrigger)
-        _protect()
+        if not _protect():
+            # Stays in front of torch: a program that ignores SystemExit must not get torch without protection.
+            sys.meta_path.insert(0, _ImportTrigger)
+            raise SystemExit(3)
         specs = (finder.find_spec(name, path, target) for finder in list(sys.meta_path))
         return next((spec for spec in specs if spec is not None), None)
 
@@ -31,11 +34,20 @@ def _protect():
         from rocsolid.api.launch import start
 
         start()
-    except Exception as error:  # noqa: BLE001 - the program must run in any case
+    except Exception as error:  # noqa: BLE001 - whatever it is, the process is not protected
+        reason = "%s: %s" % (type(error).__name__, error)
+        if os.environ.get("ROCSOLID_RUN_BEST_EFFORT"):
+            sys.stderr.write(
+                "rocsolid: this process runs without rocsolid's protection (guard and deadline): %s\n" % reason
+            )
+            return True
         sys.stderr.write(
-            "rocsolid: this process runs without rocsolid's protection (guard and deadline): %s: %s\n"
-            % (type(error).__name__, error)
+            "rocsolid: stopped, because this process cannot be protected: %s\n"
+            "fix: remove the cause, or run it without protection: rocsolid run --best-effort\n" % reason
         )
+        return False
+    else:
+        return True
     finally:
         if _PACKAGE_FOLDER in sys.path:
             sys.path.remove(_PACKAGE_FOLDER)
@@ -54,21 +66,39 @@ def _run_user_sitecustomize():
         spec.loader.exec_module(module)
 
 
+def _interpreter_flags(words):
+    """The letters of Python's own options, as in `-X importtime -Im module`; what follows belongs to the program."""
+    flags = ""
+    while words and words[0].startswith("-") and words[0] not in ("-", "--"):
+        word, words = words[0], words[1:]
+        if word.startswith("--"):
+            words = words[1:] if word == "--check-hash-based-pycs" else words
+            continue
+        for index, letter in enumerate(word[1:], start=2):
+            if letter in "cm":  # the program
+                return flags
+            if letter in "WX":  # takes the rest of the word, or the next word
+                words = words if word[index:] else words[1:]
+                break
+            flags += letter
+    return flags
+
+
 def _warn_about_unprotected_child(event, args):
     """Warn when a Python process is started that will not run this file."""
-    if event != "subprocess.Popen":
+    if event == "subprocess.Popen":
+        command, env = args[1], args[3]
+    elif event in ("os.exec", "os.posix_spawn"):
+        command, env = args[1], args[2]
+    else:
         return
-    command, env = args[1], args[3]
     words = [os.fsdecode(word) for word in command] if isinstance(command, (list, tuple)) else []
     if not words or not os.path.basename(words[0]).startswith("python"):
         return
-    flags = ""
-    for word in words[1:]:
-        if not word.startswith("-") or word.startswith("--") or word in ("-m", "-c"):
-            break
-        flags += word[1:]
-    path_missing = "PYTHONPATH" not in env if env is not None else False
-    isolating_flags = sorted(set(flags) & set("ISE"))  # with these, Python ignores PYTHONPATH or sitecustomize
+    path_missing = "PYTHONPATH" not in env and b"PYTHONPATH" not in env if env is not None else False
+    isolating_flags = sorted(
+        set(_interpreter_flags(words[1:])) & set("ISE")
+    )  # Python ignores PYTHONPATH or sitecustomize
     if isolating_flags or path_missing:
         why = "started with -" + "".join(isolating_flags) if isolating_flags else "started without PYTHONPATH"
         sys.stderr.write(

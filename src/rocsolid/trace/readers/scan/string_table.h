@@ -11,12 +11,14 @@ typedef struct {
     size_t *ends; /* of each string in `characters` */
     uint64_t *hashes;
     uint32_t *slots; /* id + 1 of a string, or 0 */
+    uint64_t seed;
     size_t used, room;
     uint32_t count, max_count, mask; /* there are mask + 1 slots, a power of two */
 } string_table;
 
-static uint64_t hash_of(const char *from, size_t length) {
-    uint64_t hash = 0x9E3779B97F4A7C15u ^ length, part;
+/* The seed is random: names in a file cannot be chosen so that they all get the same slot. */
+static uint64_t hash_of(const char *from, size_t length, uint64_t seed) {
+    uint64_t hash = seed ^ length, part;
     for (; length >= 8; from += 8, length -= 8) {
         memcpy(&part, from, 8);
         hash = (hash ^ part) * 0xFF51AFD7ED558CCDu;
@@ -66,7 +68,7 @@ static int reserve(string_table *t, size_t length) {
 /* The id of a string, which is added if it is new; -1 when there is no memory for it. */
 static int32_t id_of(string_table *t, const char *from, size_t length) {
     if ((uint64_t)t->count * 2 >= t->mask && !grow_slots(t)) return -1;
-    uint64_t hash = hash_of(from, length);
+    uint64_t hash = hash_of(from, length, t->seed);
     uint32_t slot = (uint32_t)hash & t->mask;
     for (uint32_t n; (n = t->slots[slot]); slot = (slot + 1) & t->mask) {
         size_t begin = n > 1 ? t->ends[n - 2] : 0;

@@ -1,0 +1,75 @@
+"""A record of any type, made from its declaration: every string, in every field, is the given text."""
+
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from rocsolid.model.compile_log import BreakReport, CompileLog
+from rocsolid.model.dryrun import DryRunRecord
+from rocsolid.model.lint import LintRecord
+from rocsolid.model.optimize_report import OptimizeReport
+from rocsolid.model.saved_probe import ProbeRecord
+from rocsolid.model.study import Study
+from rocsolid.model.trace import TraceComparison, TraceReport
+
+PAGES: tuple[type, ...] = (
+    BreakReport,
+    CompileLog,
+    DryRunRecord,
+    LintRecord,
+    OptimizeReport,
+    ProbeRecord,
+    Study,
+    TraceComparison,
+    TraceReport,
+)
+
+
+def make(cls: Any, text: Callable[[str], str], *, variant: int = 0, path: str = "") -> Any:
+    """An object of the type. `text` gets the path of a string field; `variant` selects the member of enums and the flags."""
+    origin, args = typing.get_origin(cls), typing.get_args(cls)
+    path = path or getattr(cls, "__name__", str(cls))
+    if origin in (types.UnionType, typing.Union):
+        return make(next(a for a in args if a is not type(None)), text, variant=variant, path=path)
+    if origin in (tuple, frozenset):
+        # Two entries: some pages show one only when there are two.
+        items = [make(args[0], text, variant=variant + n, path=f"{path}[]") for n in range(2)]
+        return origin(items)
+    if origin is not None and issubclass(origin, Mapping):
+        return {text(f"{path}{{}}"): make(args[1], text, variant=variant, path=f"{path}{{}}")}
+    if is_dataclass(cls):
+        hints = typing.get_type_hints(cls)
+        made: Any = cls
+        return made(
+            **{
+                f.name: make(hints[f.name], text, variant=variant, path=f"{path}.{f.name}")
+                for f in fields(cls)
+                if f.init
+            }
+        )
+    if isinstance(cls, type) and issubclass(cls, Enum):
+        members = list(cls)
+        return members[variant % len(members)]
+    if cls is bool:
+        return variant % 2 == 0
+    if cls in (int, float):
+        return cls(variant + 1)
+    if cls in (str, object, Any):
+        return text(path)
+    msg = f"{path}: no example for {cls}"
+    raise TypeError(msg)
+
+
+def string_fields(cls: Any, path: str = "") -> Iterator[str]:
+    """The paths of all strings in a record of this type."""
+    seen: list[str] = []
+
+    def note(place: str) -> str:
+        seen.append(place)
+        return "x"
+
+    make(cls, note, path=path)
+    return iter(dict.fromkeys(seen))
