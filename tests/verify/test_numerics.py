@@ -28,7 +28,7 @@ def test_exactly_one_module_defines_a_tolerance() -> None:
         tree = ast.parse(file.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and compares.search(ast.unparse(node.func) + "("):
-                found.append(f"{file}:{node.lineno}")
+                found.append(f"{file}:{getattr(node, 'lineno', 0)}")
             targets = (
                 node.targets
                 if isinstance(node, ast.Assign)
@@ -39,7 +39,7 @@ def test_exactly_one_module_defines_a_tolerance() -> None:
             value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
             number = isinstance(value, ast.Constant) and isinstance(value.value, float)
             if number and any(names.search(ast.unparse(target)) for target in targets):
-                found.append(f"{file}:{node.lineno}")
+                found.append(f"{file}:{getattr(node, 'lineno', 0)}")
             if (
                 isinstance(node, ast.keyword)
                 and node.arg
