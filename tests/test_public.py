@@ -18,6 +18,7 @@ from rocsolid.ops import audit_op, patch_calls, vendor_op
 
 NAMES = [
     "ABResult",
+    "Accuracy",
     "Applied",
     "BreakReport",
     "Bucket",
@@ -27,12 +28,14 @@ NAMES = [
     "CaptureReport",
     "Captured",
     "CapturedModule",
+    "CheckFailure",
     "CheckResult",
     "CompileDeadlineError",
     "CompileInCaptureError",
     "CompileLog",
     "CompileRecorder",
     "CompiledGraph",
+    "Culprit",
     "DryRunRecord",
     "Effort",
     "Environment",
@@ -70,6 +73,7 @@ NAMES = [
     "VendorOpError",
     "Verdict",
     "Verify",
+    "VerifyReport",
     "ab",
     "apply",
     "audit_op",
@@ -93,6 +97,7 @@ NAMES = [
     "trace",
     "tune",
     "vendor_op",
+    "verify",
 ]
 
 
