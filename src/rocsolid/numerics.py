@@ -327,6 +327,20 @@ def as_accurate(got: Any, eager: Any, reference: Any) -> bool:
     return verdict.passes
 
 
+def eager_is_far_off(eager: Sequence[Leaf], reference: Sequence[Leaf], rounding: Sequence[Leaf]) -> bool:
+    """Return whether the error of eager is larger than rounding explains."""
+    for leaf, wide, rounded in zip(eager, reference, rounding, strict=False):
+        value = leaf.value
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape == wide.value.shape:
+            where = torch.isfinite(value) == torch.isfinite(wide.value)
+            error, explained = (
+                measure_error(x, wide.value, dtype=value.dtype, where=where) for x in (value, rounded.value)
+            )
+            if judge(value.dtype, error, error=error, eager_error=explained)[0] is Accuracy.WRONG:
+                return True
+    return False
+
+
 def is_wrong_step(got: Any, want: Any) -> bool:
     """Return whether the result of one operator differs from eager's by more than rounding explains."""
     if got.dtype != want.dtype:

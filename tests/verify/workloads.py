@@ -58,13 +58,13 @@ def build_wrong() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return build()
 
 
-def build_two_layers() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Two layers, the second with the bad operator."""
+def build_small_wrong() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Two modules, the second with the bad operator."""
     from torch._inductor.lowering import lowerings
 
     lowerings[torch.ops.aten.atan.default] = lowerings[torch.ops.aten.tan.default]
     torch.manual_seed(0)
-    return Transformer(layers=2, odd=1).eval(), (torch.randn(2, 16, 32),), {}
+    return nn.Sequential(nn.Linear(8, 8), Arctan()).eval(), (torch.randn(4, 8),), {}
 
 
 def build_wrong_on_gpu() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
