@@ -11,6 +11,7 @@ GROUPS: Final = {
     "Find problems": ("probe", "check", "lint", "explain"),
     "Settings and safe compiles": ("resolve", "apply", "compile", "guard", "pretend"),
     "Capture and optimize": ("capture", "optimize", "every", "pause_captures"),
+    "Check results": ("verify",),
     "Inspect compiles": ("record_compiles", "breaks", "dryrun"),
     "Measure": ("tune", "ab", "trace", "compare"),
     "Operators": ("vendor_op", "audit_op", "patch_calls"),

@@ -18,6 +18,7 @@ from rocsolid.ops import audit_op, patch_calls, vendor_op
 
 NAMES = [
     "ABResult",
+    "Accuracy",
     "Applied",
     "BreakReport",
     "Bucket",
@@ -27,6 +28,7 @@ NAMES = [
     "CaptureReport",
     "Captured",
     "CapturedModule",
+    "CheckFailure",
     "CheckResult",
     "CompileDeadlineError",
     "CompileInCaptureError",
@@ -34,6 +36,7 @@ NAMES = [
     "CompileRecorder",
     "CompileReport",
     "CompiledGraph",
+    "Culprit",
     "DryRunRecord",
     "EagerFallback",
     "Effort",
@@ -73,6 +76,7 @@ NAMES = [
     "VendorOpError",
     "Verdict",
     "Verify",
+    "VerifyReport",
     "ab",
     "apply",
     "audit_op",
@@ -96,6 +100,7 @@ NAMES = [
     "trace",
     "tune",
     "vendor_op",
+    "verify",
 ]
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rocsolid.model.bucket import Bucket as Bucket
     from rocsolid.model.capture_report import CallPrediction as CallPrediction
     from rocsolid.model.capture_report import CaptureReport as CaptureReport
+    from rocsolid.model.capture_report import CheckFailure as CheckFailure
     from rocsolid.model.capture_report import Refusal as Refusal
     from rocsolid.model.compile_log import BreakReport as BreakReport
     from rocsolid.model.compile_log import CompiledGraph as CompiledGraph
@@ -108,6 +109,7 @@ _HOMES = {
     "CaptureReport": "rocsolid.model.capture_report",
     "Captured": "rocsolid.runtime.capture.captured",
     "CapturedModule": "rocsolid.runtime.capture.captured",
+    "CheckFailure": "rocsolid.model.capture_report",
     "CheckResult": "rocsolid.model.environment",
     "CompileDeadlineError": "rocsolid.errors",
     "CompileInCaptureError": "rocsolid.errors",

@@ -124,6 +124,9 @@ class Comparison:
     error: float  # the largest difference, relative to the size of eager's result
     mismatches: tuple[str, ...] = ()  # one sentence for each result beyond its tolerance
     nondeterministic: bool = False  # two eager runs on the same input differ too much for a comparison
+    inputs: tuple[Leaf, ...] = ()  # of a failed check in service, with eager's results and the replay's
+    expected: tuple[Leaf, ...] = ()
+    got: tuple[Leaf, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -322,6 +325,20 @@ def as_accurate(got: Any, eager: Any, reference: Any) -> bool:
     error, own = (measure_error(x, reference, dtype=dtype) for x in (got, eager))
     verdict, _ = judge(dtype, measure_error(got, eager, dtype=dtype), error=error, eager_error=own)
     return verdict.passes
+
+
+def eager_is_far_off(eager: Sequence[Leaf], reference: Sequence[Leaf], rounding: Sequence[Leaf]) -> bool:
+    """Return whether the error of eager is larger than rounding explains."""
+    for leaf, wide, rounded in zip(eager, reference, rounding, strict=False):
+        value = leaf.value
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape == wide.value.shape:
+            where = torch.isfinite(value) == torch.isfinite(wide.value)
+            error, explained = (
+                measure_error(x, wide.value, dtype=value.dtype, where=where) for x in (value, rounded.value)
+            )
+            if judge(value.dtype, error, error=error, eager_error=explained)[0] is Accuracy.WRONG:
+                return True
+    return False
 
 
 def is_wrong_step(got: Any, want: Any) -> bool:

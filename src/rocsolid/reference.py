@@ -7,6 +7,7 @@ the same random numbers as eager.
 """
 
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -98,6 +99,7 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
         self._narrow = tuple(dtype for dtype in _NARROW if torch.finfo(dtype).bits < torch.finfo(wide).bits)
         self._step = torch.finfo(round_to).eps if round_to is not None else 0.0
         self._copies: dict[int, tuple[Any, Any]] = {}  # id -> (tensor, wide copy)
+        self._made: dict[int, weakref.ref[Any]] = {}
         self._model_dtype = torch.float32  # in which random numbers are drawn
         self._notes: dict[str, None] = {}
         self._generators: dict[int, tuple[Any, Any]] = {}  # id -> (generator, its state)
@@ -118,6 +120,7 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
             raise TypeError(msg)
         with torch.inference_mode(False), torch.no_grad(), uncompiled():
             wide = [self._copy(x.value) if isinstance(x.value, torch.Tensor) else x.value for x in call.leaves]
+            self._remember(wide)
             wide_args, wide_kwargs = call.unflatten(wide)
             with self:
                 result = function(*wide_args, **wide_kwargs)
@@ -126,7 +129,7 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
-            return self._run_random(func, args, kwargs)
+            return self._remember(self._run_random(func, args, kwargs))
         written = written_arguments(func, args, kwargs)
         wide_args, wide_kwargs = self._map(args, written), self._map(kwargs, written)
         if func in _operator_references:
@@ -144,7 +147,7 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
                 f"{name} ran in {self._model_dtype}: it has no kernel for {self._wide}".replace("torch.", "")
             ] = None
             result = self._run_narrow(func, args, kwargs)
-        return self._rounded(result) if self._step and not _is_view(func) else result
+        return self._remember(self._rounded(result) if self._step and not _is_view(func) else result)
 
     def _map(self, value: Any, written: Sequence[Any] = ()) -> Any:
         """Widen the tensors and dtypes in an operator's arguments."""
@@ -157,23 +160,29 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
         return {name: self._map(item, written) for name, item in value.items()} if isinstance(value, dict) else value
 
     def widen(self, tensor: Any, *, keep: bool = False) -> Any:
-        """Return the wide copy of a tensor. Copies of weights are kept only if they are written to."""
+        """Return the wide copy of a tensor. Copies of weights are kept only if they are written to.
+
+        Tensors that do not need to be widened are copied too, so that writes, also through views, do not reach the model.
+        """
         known = self._copies.get(id(tensor))
         if known is not None:
             return known[1]
-        if tensor.dtype not in self._narrow and not (tensor.dtype is torch.complex64 and self._wide is torch.float64):
-            # Writes must not reach the model's own integers either.
-            return self._copy(tensor) if keep and id(tensor) not in self._own else tensor
+        made = self._made.get(id(tensor))
+        if made is not None and made() is tensor:
+            return self._to_wide(tensor)
         if isinstance(tensor, torch.nn.Parameter) and not keep:
             return self._to_wide(tensor)
         return self._copy(tensor)
 
-    @property
-    def _own(self) -> Any:
-        return {id(copy) for _, copy in self._copies.values()}
+    def _remember(self, result: Any) -> Any:
+        """Remember the tensors that an operator made: they belong to this run."""
+        for tensor in result if isinstance(result, (list, tuple)) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self._made[id(tensor)] = weakref.ref(tensor)
+        return result
 
     def _copy(self, tensor: Any) -> Any:
-        wide = self._to_wide(tensor) if tensor.layout is torch.strided else tensor
+        wide = self._to_wide(tensor)
         if wide is tensor:
             wide = tensor.detach().clone()
         self._copies[id(tensor)] = (tensor, wide)

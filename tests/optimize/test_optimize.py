@@ -17,6 +17,7 @@ from rocsolid.model.plan import Tuned
 pytest.importorskip("torch")
 import torch
 
+from rocsolid.model.verify_report import Accuracy
 from rocsolid.numerics import relative_error
 from rocsolid.optimize import optimized
 from rocsolid.optimize.example_inputs import Example, to_examples
@@ -74,7 +75,8 @@ def test_the_fastest_form_with_correct_results_is_chosen(monkeypatch: pytest.Mon
     assert by_form[Form.REGIONAL].outcome is FormOutcome.WRONG
     assert by_form[Form.REGIONAL].relative_error == pytest.approx(0.1)
     assert by_form[Form.REGIONAL].timing is None, "a form with wrong results is not measured"
-    assert "relative error 10.0% compared with eager, 1% is allowed" in by_form[Form.REGIONAL].why
+    assert by_form[Form.REGIONAL].verdict is Accuracy.WRONG
+    assert by_form[Form.REGIONAL].why.startswith("wrong: result: relative error 1.0e-01 against the reference")
     assert by_form[Form.EAGER_GRAPH].outcome is FormOutcome.FAILED
     assert by_form[Form.EAGER_GRAPH].why == "RuntimeError: no kernel for this"
     assert by_form[Form.REGIONAL_GRAPH].outcome is FormOutcome.NOT_CHOSEN

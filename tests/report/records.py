@@ -14,6 +14,7 @@ from rocsolid.model.optimize_report import OptimizeReport
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.model.study import Study
 from rocsolid.model.trace import TraceComparison, TraceReport
+from rocsolid.model.verify_report import VerifyReport
 
 PAGES: tuple[type, ...] = (
     BreakReport,
@@ -25,6 +26,7 @@ PAGES: tuple[type, ...] = (
     Study,
     TraceComparison,
     TraceReport,
+    VerifyReport,
 )
 
 

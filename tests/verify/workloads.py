@@ -1,5 +1,6 @@
 """Workloads for `rocsolid verify`: a transformer, correct and with one planted bad operator."""
 
+import os
 from typing import Any
 
 import torch
@@ -57,10 +58,50 @@ def build_wrong() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return build()
 
 
-def build_two_layers() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Two layers, the second with the bad operator."""
+def build_small_wrong() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Two modules, the second with the bad operator."""
     from torch._inductor.lowering import lowerings
 
     lowerings[torch.ops.aten.atan.default] = lowerings[torch.ops.aten.tan.default]
     torch.manual_seed(0)
-    return Transformer(layers=2, odd=1).eval(), (torch.randn(2, 16, 32),), {}
+    return nn.Sequential(nn.Linear(8, 8), Arctan()).eval(), (torch.randn(4, 8),), {}
+
+
+def build_wrong_on_gpu() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """`build_wrong` on a GPU."""
+    model, (x,), _ = build_wrong()
+    return model.cuda(), (x.cuda(),), {}
+
+
+def build_small() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """One layer."""
+    torch.manual_seed(0)
+    return nn.Linear(8, 8).eval(), (torch.randn(4, 8),), {}
+
+
+def build_crash() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A model that ends the process when it is compiled."""
+
+    def crash(x: Any) -> Any:
+        if torch.compiler.is_compiling():
+            end_process()
+        return x * 2
+
+    return crash, (torch.ones(4),), {}
+
+
+@torch._dynamo.disable
+def end_process() -> None:
+    """What a broken driver does."""
+    os.abort()
+
+
+def build_vendor() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A model with a vendor operator that returns half of what its reference returns."""
+    import rocsolid as rs
+
+    def half(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * 0.5
+
+    op = rs.vendor_op("verify_workloads::half", half, reference=lambda x: x.sin())
+    return lambda x: op(x) + 1, (torch.ones(4),), {}

@@ -108,10 +108,10 @@ def verify_workload(  # noqa: PLR0913 - the options of the command
     from rocsolid.probe.quick_facts import quick_environment
     from rocsolid.tune.isolate.trial import Limits
     from rocsolid.verify import workload as engine
-    from rocsolid.verify.trial import RECORDED, VENDOR_OPS_OFF
+    from rocsolid.verify.trial import RECORDED, VENDOR_OPS
 
     WorkloadName.parse(workload)
-    known = [*(form.label for form in Form if form is not Form.EAGER), RECORDED, VENDOR_OPS_OFF]
+    known = [*(form.label for form in Form if form is not Form.EAGER), RECORDED, VENDOR_OPS]
     for form in forms:
         if form not in known:
             raise UnknownNameError(kind="form", name=form, known=known)

@@ -1,4 +1,4 @@
-"""Decide for every form of a workload (compiled, captured, without vendor operators) whether its results are wrong or only different.
+"""Decide for every form of a workload (compiled, captured, with vendor operators) whether its results are wrong or only different.
 
 Examples:
   rocsolid verify work.py:build                              a table of errors and a verdict for every form

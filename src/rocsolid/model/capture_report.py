@@ -64,6 +64,15 @@ class GraphRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckFailure:
+    """A replay that differed from eager in service: what `on_failure=` of `rs.every` is called with."""
+
+    name: str  # of the function
+    mismatches: tuple[str, ...]
+    file: str = ""  # where inputs and results were saved
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refusal:
     """A call that cannot be captured and runs in eager."""
 

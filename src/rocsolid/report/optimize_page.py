@@ -13,6 +13,8 @@ _HEADINGS = (
     "to",
     "times as fast as eager",
     "relative error",
+    "error against the reference",
+    "eager's own",
     "set-up",
     "peak memory",
     "why",
@@ -44,6 +46,10 @@ def _row(result: FormResult) -> list[Cell]:
         *measured,
         (f"{comparison.speedup:.2f}", comparison.speedup) if comparison else empty,
         (f"{result.relative_error:.1e}", result.relative_error) if result.relative_error is not None else empty,
+        *(
+            (f"{error:.1e}", error) if error is not None else empty
+            for error in (result.reference_error, result.eager_reference_error)
+        ),
         (f"{result.setup_s:.1f} s", result.setup_s),
         *(sizes(result.peak_bytes) if result.peak_bytes else (empty,)),
         result.why,

@@ -19,6 +19,7 @@ _PAGES: Final = {
     "Study": ("study_page", "study_html"),
     "TraceComparison": ("compare_page", "comparison_html"),
     "TraceReport": ("trace_page", "trace_html"),
+    "VerifyReport": ("verify_page", "verify_html"),
 }
 _CELL_HEIGHT_PX: Final = 480
 

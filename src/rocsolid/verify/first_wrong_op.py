@@ -125,14 +125,16 @@ def first_difference(eager: Sequence[Step], candidate: Sequence[Step]) -> Culpri
             matched[0].add(here[0])
             matched[1].add(here[1])
     missing, added = (
-        _unmatched_sources(steps, len(steps) - 1, seen) for steps, seen in zip((eager, candidate), matched, strict=True)
+        _unmatched_sources(steps, len(steps) - 1, seen, itself=True)
+        for steps, seen in zip((eager, candidate), matched, strict=True)
     )
     return _culprit(missing, added, None)
 
 
-def _unmatched_sources(steps: Sequence[Step], index: int, matched: set[int]) -> list[Step]:
+def _unmatched_sources(steps: Sequence[Step], index: int, matched: set[int], *, itself: bool = False) -> list[Step]:
     """Return the steps that a step depends on and that have no counterpart with the same result, in order."""
-    found, waiting = set(), [index]
+    found = {index} if itself and steps and index not in matched else set()
+    waiting = [index]
     while waiting:
         for source in steps[waiting.pop()].sources if steps else ():
             if source not in matched and source not in found:

@@ -31,7 +31,7 @@ from rocsolid.torchapi.inductor.bisector import limited, reset_compiler
 from rocsolid.tune.isolate.trial_process import Reporter
 from rocsolid.verify.candidate import Baseline, Cases, measure_baseline, with_culprit
 
-VENDOR_OPS_OFF = "vendor ops off"
+VENDOR_OPS = "vendor ops"
 RECORDED = "eager + graph (recorded)"
 
 
@@ -62,7 +62,7 @@ class _Bench:
         self, model: Callable[..., Any], example: Example, plan: Plan, cases: Cases, tolerance: Tolerance
     ) -> None:
         self._model, self._example, self._plan = model, example, plan
-        self._tolerance = tolerance
+        self._cases, self._tolerance = cases, tolerance
         self._baseline: Baseline = measure_baseline(model, [example], cases, tolerance)
         self._inputs: dict[str, Example] = {}  # of each module, from eager
 
@@ -80,7 +80,7 @@ class _Bench:
         if not self._on_device:
             forms.append(RECORDED)
         if operator_references():
-            forms.append(VENDOR_OPS_OFF)
+            forms.append(VENDOR_OPS)
         return {
             "forms": forms,
             "machine": device_and_versions(),
@@ -105,10 +105,13 @@ class _Bench:
         """Compare one form with eager and the reference."""
         reset_compiler()
         with settings_scope({"inductor.fallback_random": True} if self._baseline.draws_random else {}):
-            if form == VENDOR_OPS_OFF:
-                candidate: Callable[..., Any] = _without_vendor_ops(self._model)
-            elif form == RECORDED:
-                candidate = Captured(self._model, Options(backend="record"))
+            if form == VENDOR_OPS:  # here the model itself is the candidate
+                baseline = measure_baseline(
+                    _without_vendor_ops(self._model), [self._example], self._cases, self._tolerance
+                )
+                return encode(with_culprit(baseline.check(form, self._model), baseline, self._model))
+            if form == RECORDED:
+                candidate: Callable[..., Any] = Captured(self._model, Options(backend="record"))
             else:
                 candidate = self._forms()[next(f for f in Form if f.label == form)]()
             check = self._baseline.check(form, candidate)

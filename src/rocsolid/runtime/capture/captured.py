@@ -38,7 +38,7 @@ from rocsolid.runtime.capture.state_snapshot import (
     restoring,
     tensors_to_save,
 )
-from rocsolid.runtime.capture.verification import check_replay, wrong_result
+from rocsolid.runtime.capture.verification import check_replay, report_failure, wrong_result
 from rocsolid.runtime.signature import differences, nearest
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
@@ -223,6 +223,7 @@ class Captured:
         self._stats.count_eager_call(Reason.CHECK, self._cache)
         entry.stats.schedule_check(self._options.verify.calls)
         if not comparison.equal:
+            report_failure(self.__name__, comparison, self._options.verify)
             self._invalidate(entry, "check failed: " + "; ".join(comparison.mismatches), recapture=False)
             self._refuse(call, wrong_result(comparison))
         return result

@@ -1,11 +1,13 @@
 """The options of `rs.capture`, checked when they are given."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.bucket import Bucket
+from rocsolid.model.capture_report import CheckFailure
 from rocsolid.model.capture_rule import Runtime
 from rocsolid.numerics import Tolerance
 
@@ -23,15 +25,26 @@ class Verify:
     rounds: int = 2  # comparisons before the first result of a replay is returned
     calls: int | None = None  # compare again after every `calls` calls; None: never
     ignore: tuple[str, ...] = ()  # paths of results that are not compared, such as 'result[1]'
+    save_failures: str = ""  # folder for the inputs and results of a failed check; empty: not saved
+    on_failure: Callable[[CheckFailure], object] | None = None
 
 
-def every(calls: int, *, rounds: int = 2, ignore: Sequence[str] = ()) -> Verify:
+def every(
+    calls: int,
+    *,
+    rounds: int = 2,
+    ignore: Sequence[str] = (),
+    save_failures: str | Path = "",
+    on_failure: Callable[[CheckFailure], object] | None = None,
+) -> Verify:
     """Compare a replay with eager before the first result is returned, and again every `calls` calls.
 
     Args:
         calls: the number of calls from one comparison to the next.
         rounds: comparisons before the first result, each with different inputs.
         ignore: results that are not compared, by their path: `result[1]`.
+        save_failures: folder in which the inputs, eager's results and the replay's results of a failed check are saved.
+        on_failure: called with a `CheckFailure` after a failed check. The graph is invalidated, and the call returns eager's result.
 
     Example:
         >>> import rocsolid as rs
@@ -42,7 +55,9 @@ def every(calls: int, *, rounds: int = 2, ignore: Sequence[str] = ()) -> Verify:
     if calls < 1:
         msg = f"rs.every({calls}): the number of calls must be at least 1"
         raise UsageError(msg)
-    return Verify(rounds=rounds, calls=calls, ignore=tuple(ignore))
+    return Verify(
+        rounds=rounds, calls=calls, ignore=tuple(ignore), save_failures=str(save_failures), on_failure=on_failure
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

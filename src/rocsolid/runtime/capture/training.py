@@ -6,6 +6,7 @@ with the same key; a later backward raises CaptureError.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -338,5 +339,8 @@ def _compare(
     comparison = compare(expected, got, tolerance)
     if not comparison.equal:
         comparison = compare(expected, got, tolerance, noise_between(expected, run(eager)))
+    if not comparison.equal:
+        inputs_before = tuple(Leaf(leaf.path, x.detach().clone()) for leaf, x in zip(call.tensors, inputs, strict=True))
+        comparison = replace(comparison, inputs=inputs_before, expected=tuple(expected), got=tuple(got))
     entry.stats.record_check(comparison.error)
     return comparison

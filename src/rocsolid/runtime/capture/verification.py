@@ -1,11 +1,15 @@
 """Compares replays with eager, on inputs that the graph was not captured with. A graph that differs is not used."""
 
+import logging
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from rocsolid.model.capture_report import Reason
+from rocsolid.model.capture_report import CheckFailure, Reason
 from rocsolid.numerics import (
     OTHER_BRANCH_SCALE,
     PADDING_SCALE,
@@ -19,11 +23,12 @@ from rocsolid.reference import NoReference, Referee, run_in_higher_precision
 from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
-from rocsolid.runtime.capture.options import Options
+from rocsolid.runtime.capture.options import Options, Verify
 from rocsolid.runtime.capture.state_snapshot import InitialState, RngSnapshot, TensorSnapshot
 from rocsolid.torchapi.graphs.capture_state import reported_as_capturing, uncompiled
 from rocsolid.torchapi.pytree import Leaf
 
+_log = logging.getLogger("rocsolid")
 _SEED = 0x5EED
 _WRONG_RESULT_CAUSES = (
     "why: a Python number or a value read on the CPU became a constant of the graph, a buffer is stale, "
@@ -121,7 +126,7 @@ class Verifier:
             self._initial.restore()
             padded = padded_copies(self._call, inputs)
             args, kwargs = self._call.rebuild(padded)
-            leaves = entry.outputs.unpad(_copied(result_leaves(self._function(*args, **kwargs))), lengths)
+            leaves = tuple(entry.outputs.unpad(_copied(result_leaves(self._function(*args, **kwargs))), lengths))
             unpadded = [tensor[tuple(map(slice, x.shape))] for tensor, x in zip(padded, inputs, strict=True)]
             got = [*(leaves[i] for i in compared), *_written_state(entry), *_written_arguments(entry, unpadded)]
         tolerance = self._tolerance
@@ -198,6 +203,7 @@ def check_replay(
         inputs=TensorSnapshot([call.tensors[index].value for index in entry.written_arguments]),
     )
     tensors = [leaf.value for leaf in call.tensors]
+    before = {index: tensors[index].detach().clone() for index in entry.written_arguments}
     lengths = call.lengths_by_group
     got = [*result_leaves(entry.replay_on(tensors, lengths)), *_written_state(entry)]
     got += _written_arguments(entry, entry.static_inputs)
@@ -210,6 +216,15 @@ def check_replay(
     leaves = entry.outputs.unpad(result_leaves(result), lengths)
     eager = [*leaves, *_written_state(entry), *_written_arguments(entry, inputs)]
     comparison = compare(branch or eager, got, tolerance)
+    if not comparison.equal and not entry.writes:
+        # Eager may differ from itself: measure by how much before the replay is called wrong.
+        initial.restore()
+        args, kwargs = call.rebuild(padded_copies(call, tensors))
+        again = entry.outputs.unpad(result_leaves(function(*args, **kwargs)), lengths)
+        comparison = compare(branch or eager, got, tolerance, noise_between(eager, again))
+    if not comparison.equal:
+        inputs = [Leaf(leaf.path, before.get(index, leaf.value)) for index, leaf in enumerate(call.tensors)]
+        comparison = replace(comparison, inputs=_copied(inputs), expected=_copied(eager), got=_copied(got))
     if call.bucketed:
         result = _unpadded_result(entry, leaves, tensors, inputs)
     entry.stats.record_check(comparison.error)
@@ -262,11 +277,35 @@ def _copies_of_call(call: Call) -> list[Any]:
     return copies
 
 
-def _copied(leaves: Sequence[Leaf]) -> list[Leaf]:
-    return [
+def _copied(leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
+    return tuple(
         Leaf(leaf.path, leaf.value.detach().clone()) if isinstance(leaf.value, torch.Tensor) else leaf
         for leaf in leaves
-    ]
+    )
+
+
+def report_failure(name: str, comparison: Comparison, verify: Verify) -> None:
+    """Save the inputs and results of a failed check, and call `on_failure`, as `rs.every` was asked to."""
+    file = ""
+    if verify.save_failures:
+        folder = Path(verify.save_failures)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{name.replace('/', '_')}-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns()}.pt"
+            parts = {"inputs": comparison.inputs, "eager": comparison.expected, "replay": comparison.got}
+            values: dict[str, Any] = {
+                part: {leaf.path: leaf.value for leaf in leaves} for part, leaves in parts.items()
+            }
+            torch.save({"function": name, "mismatches": list(comparison.mismatches), **values}, path)
+            file = str(path)
+            _log.warning("%s: a check failed; its inputs and results are in %s", name, file)
+        except (OSError, RuntimeError, TypeError, AttributeError) as error:  # service must go on
+            _log.warning("%s: the inputs of a failed check cannot be saved: %s", name, error)
+    if verify.on_failure is not None:
+        try:
+            verify.on_failure(CheckFailure(name=name, mismatches=comparison.mismatches, file=file))
+        except Exception:  # noqa: BLE001 - the user's function; the service must go on
+            _log.exception("%s: on_failure= raised an error", name)
 
 
 def _written_state(entry: Entry) -> list[Leaf]:

@@ -1,0 +1,121 @@
+"""The run in higher precision: exact, with the same random numbers, and without a trace in the model."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rocsolid.numerics import measure_error
+from rocsolid.reference import NoReference, ReferenceRun, run_in_higher_precision
+
+pytestmark = pytest.mark.torch
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    """Attention with a cache, batch norm that updates its statistics, dropout, a counter and an integer result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.norm, self.drop = nn.Linear(16, 48), nn.BatchNorm1d(16), nn.Dropout(0.3)
+        self.register_buffer("cache", torch.zeros(2, 8, 16))
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.cache[:, : x.shape[1]] = k
+        y = nn.functional.scaled_dot_product_attention(q, self.cache[:, : x.shape[1]], v)
+        y = self.drop(self.norm(y.transpose(1, 2)).transpose(1, 2))
+        return y, y.softmax(-1, dtype=torch.float32).argmax(-1)
+
+
+def reference(function: Any, *args: Any, **options: Any) -> ReferenceRun:
+    ran = run_in_higher_precision(function, args, {}, **options)
+    assert isinstance(ran, ReferenceRun), ran
+    return ran
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("inference", [False, True])
+def test_is_closer_to_the_truth_and_changes_nothing(dtype: Any, *, inference: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Block().to(dtype), torch.randn(2, 8, 16).to(dtype)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.inference_mode(inference), torch.no_grad():
+        torch.manual_seed(1)
+        state = torch.get_rng_state()
+        ran = reference(model, x)
+        assert torch.equal(torch.get_rng_state(), state)
+        rounded = reference(model, x, round_to=dtype)
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+        eager = model(x)
+
+    assert ran.dtype is torch.float64
+    exact = ran.leaves[0].value
+    error = measure_error(eager[0], exact, dtype=dtype).relative_l2
+    assert 0 < error < 10 * torch.finfo(dtype).eps
+    assert 0.2 < measure_error(rounded.leaves[0].value, exact, dtype=dtype).relative_l2 / error < 5
+    assert measure_error(ran.value_of(model.cache), model.cache.double()).relative_l2 < torch.finfo(dtype).eps
+
+
+def test_a_generator_that_is_passed_is_left_as_it_was() -> None:
+    generator = torch.Generator().manual_seed(3)
+    before = generator.get_state()
+
+    def noisy(x: Any) -> Any:
+        return x + torch.randn(x.shape, generator=generator, dtype=x.dtype)
+
+    ran = reference(noisy, torch.zeros(8))
+
+    assert torch.equal(generator.get_state(), before)
+    assert torch.equal(ran.leaves[0].value.float(), noisy(torch.zeros(8)))
+
+
+def test_writes_through_views_of_an_argument_stay_in_the_run() -> None:
+    cache, counts = torch.zeros(2, 4), torch.zeros(3, dtype=torch.int64)
+
+    def step(x: Any, cache: Any) -> Any:
+        cache[:, 1] = x
+        counts[0] += 1
+        return cache.sum() + counts[0]
+
+    ran = reference(step, torch.ones(2), cache)
+
+    assert float(ran.leaves[0].value) == 3.0
+    assert not cache.any()
+    assert not counts.any()
+    assert ran.value_of(cache)[:, 1].tolist() == [1.0, 1.0]
+
+
+def test_an_operator_without_a_wide_kernel_runs_in_its_own_precision_and_is_noted() -> None:
+    @torch.library.custom_op("verify_tests::only_bfloat16", mutates_args=())
+    def only_bfloat16(x: torch.Tensor) -> torch.Tensor:
+        if x.dtype is not torch.bfloat16:
+            msg = "only bfloat16"
+            raise RuntimeError(msg)
+        return x * 2
+
+    ran = reference(lambda x: only_bfloat16(x) + 1, torch.ones(4, dtype=torch.bfloat16))
+
+    assert ran.leaves[0].value.dtype is torch.float64
+    assert ran.notes == ("verify_tests::only_bfloat16 ran in bfloat16: it has no kernel for float64",)
+
+
+def test_a_model_that_cannot_run_wide_has_no_reference_and_says_why() -> None:
+    def reads_bits(x: Any) -> Any:
+        if x.dtype is not torch.float32:
+            msg = "only float32"
+            raise TypeError(msg)
+        return x
+
+    ran = run_in_higher_precision(reads_bits, (torch.ones(2),), {})
+
+    assert ran == NoReference("TypeError: only float32")
+
+
+def test_float32_is_used_when_memory_is_short() -> None:
+    def large(x: Any) -> Any:
+        if x.dtype is torch.float64:
+            raise MemoryError
+        return x * 2
+
+    assert reference(large, torch.ones(2, dtype=torch.bfloat16)).dtype is torch.float32
