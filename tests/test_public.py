@@ -60,6 +60,7 @@ NAMES = [
     "Severity",
     "SpeedComparison",
     "StaleOutputError",
+    "Step",
     "Study",
     "TimedOutError",
     "Timing",

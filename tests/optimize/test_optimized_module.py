@@ -220,11 +220,11 @@ def test_under_ddp_it_works_and_ddp_itself_is_refused(fast: Any, form: CountsCal
         before = form.calls
         parallel(x)
         assert form.calls == before + 1
-        with pytest.raises(UsageError, match="rs.optimize does not support DistributedDataParallel"):
+        with pytest.raises(UsageError, match=r"rs\.optimize does not support DistributedDataParallel"):
             rs.optimize(parallel, x)
         from torch.distributed.fsdp import fully_shard
 
-        with pytest.raises(UsageError, match="fully_shard cannot be applied to the result of rs.optimize"):
+        with pytest.raises(UsageError, match=r"fully_shard cannot be applied to the result of rs\.optimize"):
             fully_shard(fast)
     finally:
         distributed.destroy_process_group()

@@ -7,13 +7,15 @@ from typing import Any, Final
 
 from rocsolid.api.capture import capture
 from rocsolid.api.safety import select_plan, try_in_child_process
-from rocsolid.errors import UsageError
+from rocsolid.errors import UsageError, require_number
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.plan import Plan
+from rocsolid.model.progress import OnStep
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.quick_facts import quick_environment
+from rocsolid.report.progress import steps_for
 from rocsolid.runtime.capture.captured import CapturedModule
 from rocsolid.runtime.capture.options import Verify, parse_verify
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
@@ -34,6 +36,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     verify: str | Verify = "first",
     progressive: bool = False,
     artefacts: str | Path | None = None,
+    progress: bool | OnStep = False,
 ) -> Any:
     """Compile, capture, verify and measure every form of a model on an example; return the fastest form with correct results.
 
@@ -52,6 +55,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         progressive: return immediately with an eager form, compile in the background (first in a child process), and switch to the
             compiled form when it is verified and faster; `wait()` blocks until this has ended.
         artefacts: folder in which compiled code is saved for the next process; by default a folder in the user's cache.
+        progress: True shows on stderr what is tried, how far it is and the best so far; a function is called with each `rs.Step`.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -66,6 +70,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     if isinstance(model, OptimizedModule):
         model = model.__rocsolid_function__  # optimized again: the module inside
     refuse_distributed_wrapper(model, "rs.optimize", "DistributedDataParallel")
+    require_number("rs.optimize: budget_s", budget_s)
     parse_verify(verify)
     examples = to_examples(example_inputs)
 
@@ -78,7 +83,16 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     capture_if_gpu = capture_function if on_device else None
     if not progressive:
         folder = Path(artefacts) if artefacts is not None else None
-        return optimized(model, examples, selected_plan, capture=capture_if_gpu, budget_s=budget_s, artefacts=folder)
+        with steps_for(progress) as on_step:
+            return optimized(
+                model,
+                examples,
+                selected_plan,
+                capture=capture_if_gpu,
+                budget_s=budget_s,
+                artefacts=folder,
+                on_step=on_step,
+            )
     deadline_s = _COMPILE_DEADLINE_S if budget_s is None else budget_s
     progressive_model = Progressive(
         model,

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "tune": "find the fastest settings for a workload, each tried in a child process",
     "ab": "compare two profiles, plans or settings on one workload",
     "dryrun": "compile a workload for a GPU that is not present: the cost of each kernel, problems to expect",
+    "cache": "show or clear what rocsolid stores for later processes, and where torch stores compiled code",
     "report": "render a saved JSON result as text or HTML",
     "doctor": "print what to attach to a bug report, without secrets; nothing is sent",
     "completion": "print a completion script for bash, zsh or fish",

@@ -113,11 +113,15 @@ def render_trace(
     return _render(output, "a trace analysis", text=text, json=json, html=page)
 
 
-def render_optimize(report: "OptimizeReport", output: str) -> str:
-    """Render the report of `optimize`."""
-    return _render(
-        output, "an optimize report", text=lambda: f"{report}\n", json=report.json, html=lambda: _page(report)
-    )
+def render_optimize(report: "OptimizeReport", output: str, *, workload: str = "", to_file: bool = False) -> str:
+    """Render the report of `optimize`; with the workload, the text ends with the next step."""
+
+    def text() -> str:
+        from rocsolid.report.optimize_text import optimize_text
+
+        return optimize_text(report, _terminal(to_file=to_file), workload=workload)
+
+    return _render(output, "an optimize report", text=text, json=report.json, html=lambda: _page(report))
 
 
 def render_study(study: "Study", output: str, *, verbose: bool = False, to_file: bool = False) -> str:

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from rocsolid.measure.race import Race, race
 from rocsolid.measure.statistics import compare
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult
+from rocsolid.model.progress import OnStep, Step, ignore_step
 from rocsolid.model.timing import Verdict
 from rocsolid.numerics import error_limit, relative_error
 from rocsolid.optimize.example_inputs import Example, ExampleRun
@@ -92,8 +94,9 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
                 FormOutcome.FAILED,
                 refusals[0].message.splitlines()[0] if refusals else "nothing was captured",
             )
-        elif raced.form.compiles and compiled_runs.only_eager:
-            outcome, why = FormOutcome.FAILED, f"torch ran it in eager: {_eager_reason(function)}"
+        elif compiled_runs.only_eager and (states := compile_states(_uncaptured(function))):
+            reasons = [fallback.why for state in states for fallback in state.report().eager]
+            outcome, why = FormOutcome.FAILED, f"torch ran it in eager: {(*reasons, 'no compiled code was run')[0]}"
             _log.warning("the form %r is excluded: %s", raced.form.label, why)
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
         outcome, why = FormOutcome.FAILED, f"{type(failure).__name__}: {first_line(failure)}"
@@ -108,12 +111,8 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
     )
 
 
-def _eager_reason(function: Callable[..., Any]) -> str:
-    """Return why a function from `rs.compile` ran in eager."""
-    if isinstance(function, Captured):
-        function = getattr(function, "__rocsolid_function__", function)
-    fallbacks = [fallback for state in compile_states(function) for fallback in state.report().eager]
-    return fallbacks[0].why if fallbacks else "no compiled code was run"
+def _uncaptured(function: Callable[..., Any]) -> Any:
+    return function.__rocsolid_function__ if isinstance(function, Captured) else function
 
 
 def _run_error(run: ExampleRun, wanted: ExampleRun) -> float:
@@ -130,7 +129,9 @@ def why_not_comparable(eager: RacedForm) -> str:
     )
 
 
-def run_race(forms: Sequence[RacedForm], examples: Sequence[Example], limits: RaceLimits) -> Race:
+def run_race(
+    forms: Sequence[RacedForm], examples: Sequence[Example], limits: RaceLimits, on_step: OnStep = ignore_step
+) -> Race:
     """Measure the eligible forms in interleaved rounds, each with all examples. The first form is the baseline, eager."""
 
     def call_all(function: Callable[..., Any]) -> Callable[[], None]:
@@ -141,7 +142,15 @@ def run_race(forms: Sequence[RacedForm], examples: Sequence[Example], limits: Ra
         return call
 
     calls = {raced.form.label: call_all(raced.made) for raced in forms if raced.eligible}
-    return race(calls, rounds=limits.rounds, budget_s=limits.seconds)
+
+    def on_round(index: int, samples_ms: Mapping[str, Sequence[float]]) -> None:
+        medians = {label: median(samples_ms[label]) for label in calls if samples_ms[label]}
+        best = min(medians, key=lambda label: medians[label], default="")
+        what = f"measuring {len(calls)} form{'s' * (len(calls) != 1)} in turns"
+        text = f"{best!r}, {medians[best]:.3g} ms" if best else ""
+        on_step(Step(what=what, done=index, total=limits.rounds, best=text))
+
+    return race(calls, rounds=limits.rounds, budget_s=limits.seconds, on_round=on_round)
 
 
 def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, str]:

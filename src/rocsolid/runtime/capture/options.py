@@ -39,8 +39,8 @@ def every(calls: int, *, rounds: int = 2, ignore: Sequence[str] = ()) -> Verify:
         1000
 
     """
-    if calls < 1:
-        msg = f"rs.every({calls}): the number of calls must be at least 1"
+    if not isinstance(calls, int) or calls < 1:
+        msg = f"rs.every({calls!r}): the number of calls must be a whole number of at least 1"
         raise UsageError(msg)
     return Verify(rounds=rounds, calls=calls, ignore=tuple(ignore))
 
