@@ -78,16 +78,16 @@ if TYPE_CHECKING:
     from rocsolid.observe.recorder import CompileRecorder as CompileRecorder
     from rocsolid.ops.audit_op import audit_op as audit_op
     from rocsolid.ops.patch_calls import patch_calls as patch_calls
-    from rocsolid.ops.vendor_op import vendor_op as vendor_op
     from rocsolid.ops.vendor_op import VendorOp as VendorOp
+    from rocsolid.ops.vendor_op import vendor_op as vendor_op
     from rocsolid.optimize.optimized import Optimized as Optimized
     from rocsolid.optimize.optimized import OptimizedModule as OptimizedModule
     from rocsolid.runtime.applied_plan import Applied as Applied
     from rocsolid.runtime.capture.backends.base import pause_captures as pause_captures
     from rocsolid.runtime.capture.captured import Captured as Captured
     from rocsolid.runtime.capture.captured import CapturedModule as CapturedModule
-    from rocsolid.runtime.capture.options import every as every
     from rocsolid.runtime.capture.options import Verify as Verify
+    from rocsolid.runtime.capture.options import every as every
     from rocsolid.runtime.guard import Guard as Guard
     from rocsolid.tune.effort import Effort as Effort
     from rocsolid.tune.effort import Progress as Progress

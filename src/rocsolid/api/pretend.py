@@ -4,8 +4,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rocsolid.errors import require_type
 from rocsolid.catalog.chips import parse_pretended_chip
+from rocsolid.errors import require_type
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.probe.pretended import require_no_gpu
 from rocsolid.torchapi.pretend.fake_device_info import FakeDeviceInfo

@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
         folders = [{"kind": kind, "path": str(path), "what": what, **_size(path)} for kind, path, what in rows]
         write(dumps("rocsolid/cache/1", folders=folders), args.out)
         return 0
-    from rocsolid.report.terminal import Terminal, terminal_of
     from rocsolid.report import units
+    from rocsolid.report.terminal import Terminal, terminal_of
 
     terminal = Terminal() if args.out else terminal_of()
     lines = []

@@ -72,8 +72,8 @@ def _recorded(args: argparse.Namespace) -> "CompileLog":
     from dataclasses import replace
 
     from rocsolid.api.observe import compiled_workload, record_compiles
-    from rocsolid.report.progress import progress
     from rocsolid.measure.load_workload import load_workload
+    from rocsolid.report.progress import progress
     from rocsolid.torchapi.dynamo.compile_phase import all_stacks, thread_stack
 
     with redirect_stdout(sys.stderr):
