@@ -26,10 +26,10 @@ def run_ab_test(
     where = ""
 
     def on_status(text: str) -> None:
-        """Add the round to the lines about processes, so that each says how far the test is."""
+        """Add the round to the lines about new processes, so that each says how far the test is."""
         nonlocal where
         where = text if text.startswith("round") else where
-        show_status(text if text == where or not where else f"{where}: {text}")
+        show_status(f"{where}: {text}" if where and text.startswith("starting") else text)
 
     deadline = time.monotonic() + options.budget_s
     try:
