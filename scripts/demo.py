@@ -23,7 +23,10 @@ def step(x):
 def build():
     return step, (torch.ones(8),), {}
 """
-FIXED = HAZARD.replace(HAZARD[HAZARD.index("    if x") : HAZARD.index("\n\n\ndef build")], "    return torch.where(x.sum() > 0, x * 2, x - 1)")
+FIXED = HAZARD.replace(
+    HAZARD[HAZARD.index("    if x") : HAZARD.index("\n\n\ndef build")],
+    "    return torch.where(x.sum() > 0, x * 2, x - 1)",
+)
 
 
 def main() -> None:

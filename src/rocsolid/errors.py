@@ -159,7 +159,9 @@ def require_number(where: str, value: object, *, least: float = 0.0, optional: b
 
 
 def _described(value: object) -> str:
-    return repr(value) if isinstance(value, (str, int, float, type(None))) else f"an object of type {type(value).__name__}"
+    return (
+        repr(value) if isinstance(value, (str, int, float, type(None))) else f"an object of type {type(value).__name__}"
+    )
 
 
 def first_line(error: BaseException) -> str:

@@ -29,7 +29,9 @@ def test_a_progress_line_says_what_how_far_how_long_and_the_best() -> None:
         "3 of 6, 10 s, about 20 s left: setting up 'compiled'; best so far: 'eager', 1.2 ms"
     )
     assert step_line(step, 10.0, bar=True).startswith("[#######             ] 3 of 6")
-    assert step_line(Step(what="trial 3"), 30.0, budget_s=60, bar=True) == "[##########          ] 30 s of 60 s: trial 3"
+    assert (
+        step_line(Step(what="trial 3"), 30.0, budget_s=60, bar=True) == "[##########          ] 30 s of 60 s: trial 3"
+    )
 
 
 def test_progress_is_quiet_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,38 +84,50 @@ def test_the_result_fits_80_columns_has_colour_and_ends_with_the_next_step() -> 
     assert "\033[32;1m* compiled" in optimize_text(report, Terminal(width=80, colour=True))
 
 
+MODEL = "the model"  # replaced by a module
+WORKLOAD = "a workload is a name such as 'work.py:build', not an object of type Linear"
+
+
+def call(function: Any, args: list[Any], options: dict[str, Any]) -> None:
+    """Call the function; `rs.pretend` checks its argument when its block begins."""
+    function(*args, **options).__enter__()
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("function", "args", "options", "message"),
     [
-        (lambda m: rs.tune(m), "a workload is a name such as 'work.py:build', not an object of type Linear"),
-        (lambda m: rs.ab(m, "safe", "fast"), "a workload is a name such as 'work.py:build'"),
-        (lambda m: rs.dryrun(m), "a workload is a name such as 'work.py:build'"),
-        (lambda m: rs.apply("saef"), "unknown profile 'saef'; did you mean 'safe'"),
-        (lambda m: rs.apply(3), "rs.apply: plan must be a plan, or the path of a plan file; got 3"),
-        (lambda m: rs.optimize(m, (), verify="sometimes"), "sometimes"),
-        (lambda m: rs.optimize(m, (), budget_s="x"), "rs.optimize: budget_s must be a number of at least 0; got 'x'"),
-        (lambda m: rs.compile(3), "rs.compile needs a function or a module; got int"),
-        (lambda m: rs.compile(m, deadline_s="x"), "rs.compile: deadline_s must be a number"),
-        (lambda m: rs.compile(m, max_recompiles=-1), "max_recompiles must be a number of at least 0; got -1"),
-        (lambda m: rs.capture(3), "rs.capture needs a callable or a module; got int"),
-        (lambda m: rs.guard(3), "profile must be the name of a profile, such as 'safe'; got 3"),
-        (lambda m: rs.resolve(m), "profile must be the name of a profile"),
-        (lambda m: rs.check(3), "rs.check: env must be a snapshot from rs.probe(); got 3"),
-        (lambda m: rs.explain(3), "rs.explain: name must be a name"),
-        (lambda m: rs.lint(3), "rs.lint: each path must be a file or a folder; got 3"),
-        (lambda m: rs.trace(3), "rs.trace: each file must be the path of a trace; got 3"),
-        (lambda m: rs.compare(1, 2), "rs.compare: each file must be the path"),
-        (lambda m: rs.breaks(3), "rs.breaks needs a function or a module"),
-        (lambda m: rs.every("x"), "the number of calls must be a whole number"),
-        (lambda m: rs.pretend(3).__enter__(), "rs.pretend: chip must be a chip"),
+        ("tune", [MODEL], {}, WORKLOAD),
+        ("ab", [MODEL, "safe", "fast"], {}, WORKLOAD),
+        ("dryrun", [MODEL], {}, WORKLOAD),
+        ("apply", ["saef"], {}, "unknown profile 'saef'; did you mean 'safe'"),
+        ("apply", [3], {}, "rs.apply: plan must be a plan, or the path of a plan file; got 3"),
+        ("optimize", [MODEL, ()], {"verify": "sometimes"}, "sometimes"),
+        ("optimize", [MODEL, ()], {"budget_s": "x"}, "rs.optimize: budget_s must be a number of at least 0; got 'x'"),
+        ("compile", [3], {}, "rs.compile needs a function or a module; got int"),
+        ("compile", [MODEL], {"deadline_s": "x"}, "rs.compile: deadline_s must be a number"),
+        ("compile", [MODEL], {"max_recompiles": -1}, "max_recompiles must be a number of at least 0; got -1"),
+        ("capture", [3], {}, "rs.capture needs a callable or a module; got int"),
+        ("guard", [3], {}, "profile must be the name of a profile, such as 'safe'; got 3"),
+        ("resolve", [MODEL], {}, "profile must be the name of a profile"),
+        ("check", [3], {}, "rs.check: env must be a snapshot from rs.probe(); got 3"),
+        ("explain", [3], {}, "rs.explain: name must be a name"),
+        ("lint", [3], {}, "rs.lint: each path must be a file or a folder; got 3"),
+        ("trace", [3], {}, "rs.trace: each file must be the path of a trace; got 3"),
+        ("compare", [1, 2], {}, "rs.compare: each file must be the path"),
+        ("breaks", [3], {}, "rs.breaks needs a function or a module"),
+        ("every", ["x"], {}, "rs.every: calls must be a whole number; got 'x'"),
+        ("pretend", [3], {}, "rs.pretend: chip must be a chip"),
     ],
 )
-def test_a_wrong_argument_gets_a_sentence(call: Any, message: str) -> None:
+def test_a_wrong_argument_gets_a_sentence(
+    function: str, args: list[Any], options: dict[str, Any], message: str
+) -> None:
     import torch
 
+    given = [torch.nn.Linear(1, 1) if value is MODEL else value for value in args]
     with pytest.raises(UsageError, match=re.escape(message)):
-        call(torch.nn.Linear(1, 1))
+        call(getattr(rs, function), given, options)
 
 
 def test_a_profile_can_be_applied_by_its_name() -> None:
@@ -192,3 +206,13 @@ def test_a_long_call_prints_plain_lines_where_there_is_no_terminal() -> None:
     assert re.match(r"3 of 4, \d s, about \d s left: compiling\n", ran.err)
     assert "\r" not in ran.err
     assert sys.executable
+
+
+def test_help_fits_80_columns() -> None:
+    from rocsolid.cli.app import COMMANDS
+
+    for words in ((), *((command,) for command in COMMANDS)):
+        ran = run_cli(*words, "--help", env={"COLUMNS": "80"})
+        assert ran.code == 0
+        too_wide = [line for line in ran.out.splitlines() if len(line) > 80 and len(line.split()) > 1]
+        assert not [line for line in too_wide if not line.lstrip().startswith("rocsolid ")], words

@@ -59,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
         files = f"{size['files']} file{'' if size['files'] == 1 else 's'}"
         lines.append(f"{terminal.paint(f'{kind:<10}', 'bold')} {units.size(size['bytes']):>9}  {files:>11}  {path}")
         lines.append(terminal.wrap(what, indent=" " * 11))
-    lines.append(terminal.wrap("next: rocsolid cache --clear deletes the first four; pip uninstall rocsolid leaves them."))
+    lines.append(
+        terminal.wrap("next: rocsolid cache --clear deletes the first four; pip uninstall rocsolid leaves them.")
+    )
     write("\n".join(lines) + "\n", args.out)
     return 0
 
@@ -75,7 +77,10 @@ def _folders_of_others() -> list[tuple[str, Path, str]]:
 
 def _size(folder: Path) -> dict[str, int]:
     files = [Path(parent) / name for parent, _, names in os.walk(folder) for name in names]
-    return {"files": len(files), "bytes": sum(file.lstat().st_size for file in files if file.is_symlink() or file.exists())}
+    return {
+        "files": len(files),
+        "bytes": sum(file.lstat().st_size for file in files if file.is_symlink() or file.exists()),
+    }
 
 
 def _delete(folder: Path) -> None:

@@ -110,7 +110,9 @@ def _cpu_table(profiled: "ProfiledRun") -> str:
     names = [operator.name[: terminal.width - 34] for operator in profiled.cpu_operators[:_MAX_OPERATORS]]
     width = max(map(len, names))
     lines = [
-        terminal.wrap("There is no GPU here: this is the time by operator on the CPU. The rest analyses GPU work only."),
+        terminal.wrap(
+            "There is no GPU here: this is the time by operator on the CPU. The rest analyses GPU work only."
+        ),
         terminal.paint(f"  {'CPU operator':<{width}}   per step   share   calls", "bold"),
     ]
     for name, operator in zip(names, profiled.cpu_operators, strict=False):

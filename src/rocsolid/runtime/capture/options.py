@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocsolid.errors import UnknownNameError, UsageError
+from rocsolid.errors import UnknownNameError, UsageError, require_type
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.capture_rule import Runtime
 from rocsolid.numerics import Tolerance
@@ -39,8 +39,9 @@ def every(calls: int, *, rounds: int = 2, ignore: Sequence[str] = ()) -> Verify:
         1000
 
     """
-    if not isinstance(calls, int) or calls < 1:
-        msg = f"rs.every({calls!r}): the number of calls must be a whole number of at least 1"
+    require_type("rs.every: calls", calls, int, "a whole number")
+    if calls < 1:
+        msg = f"rs.every({calls}): the number of calls must be at least 1"
         raise UsageError(msg)
     return Verify(rounds=rounds, calls=calls, ignore=tuple(ignore))
 
