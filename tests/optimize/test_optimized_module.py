@@ -202,7 +202,7 @@ class FullyShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 def test_sharded_models_are_refused_by_name(function: str) -> None:
     call: Any = {"capture": rs.capture, "optimize": lambda model: rs.optimize(model, torch.ones(1))}[function]
     with pytest.raises(UsageError, match=rf"rs.{function} does not support FullyShardedDataParallel"):
-        call(FullyShardedDataParallel())  # type: ignore[no-untyped-call]
+        call(FullyShardedDataParallel())
 
 
 def test_under_ddp_it_works_and_ddp_itself_is_refused(fast: Any, form: CountsCalls, net: Any, tmp_path: Path) -> None:
