@@ -94,10 +94,13 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
                 FormOutcome.FAILED,
                 refusals[0].message.splitlines()[0] if refusals else "nothing was captured",
             )
-        elif compiled_runs.only_eager and (states := compile_states(_uncaptured(function))):
+        elif states := compile_states(_uncaptured(function)):
             reasons = [fallback.why for state in states for fallback in state.report().eager]
-            outcome, why = FormOutcome.FAILED, f"torch ran it in eager: {(*reasons, 'no compiled code was run')[0]}"
-            _log.warning("the form %r is excluded: %s", raced.form.label, why)
+            if compiled_runs.only_eager:
+                outcome, why = FormOutcome.FAILED, f"torch ran it in eager: {(*reasons, 'no compiled code was run')[0]}"
+                _log.warning("the form %r is excluded: %s", raced.form.label, why)
+            elif reasons:
+                why = f"a part of it runs in eager: {reasons[0]}"
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
         outcome, why = FormOutcome.FAILED, f"{type(failure).__name__}: {first_line(failure)}"
         _log.warning("the form %r failed and is excluded: %s", raced.form.label, why)
