@@ -25,7 +25,8 @@ def _optimized(model: Call, inputs: tuple[Any, ...], step: Step | None) -> Call:
     if step is not None:
         msg = "rs.optimize needs one example input, and this program has many; its step is captured by rs.capture"
         raise NotImplementedError(msg)
-    return rs.optimize(model, inputs)
+    fast: Call = rs.optimize(model, inputs)
+    return fast
 
 
 def _captured(model: Call, _: tuple[Any, ...], step: Step | None) -> Call:

@@ -13,6 +13,14 @@ PAGES = [
     if "```python\n" in file.read_text()
 ]
 
+# The pages show what users write; here nothing is compiled with Inductor, which would take minutes.
+QUICK = """
+import functools, torch, rocsolid as rs
+rs.optimize = functools.partial(rs.optimize, budget_s=0)
+rs.compile = functools.partial(rs.compile, backend="eager")
+torch.compile = functools.partial(torch.compile, backend="eager")
+"""
+
 
 @pytest.mark.torch
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -21,10 +29,15 @@ def test_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
         pytest.skip("pretending is for machines without an accelerator")
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     script = tmp_path / "page.py"
-    script.write_text("\n".join(blocks))
+    script.write_text("\n".join([QUICK, *blocks]))
     ran = run_python(str(script))
 
     assert ran.code == 0, ran.err
+
+
+def test_pages_do_not_teach_switches_of_the_tests() -> None:
+    for page in PAGES:
+        assert "budget_s=0" not in page.read_text(), page
 
 
 def test_measured_evidence_about_guides_exists() -> None:

@@ -63,6 +63,7 @@ NAMES = [
     "Severity",
     "SpeedComparison",
     "StaleOutputError",
+    "Step",
     "Study",
     "TimedOutError",
     "Timing",

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from rocsolid.model.optimize_report import OptimizeReport as OptimizeReport
     from rocsolid.model.plan import Plan as Plan
     from rocsolid.model.pretended_chip import PretendedChip as PretendedChip
+    from rocsolid.model.progress import Step as Step
     from rocsolid.model.study import ABResult as ABResult
     from rocsolid.model.study import Study as Study
     from rocsolid.model.study import TrialRecord as TrialRecord
@@ -144,6 +145,7 @@ _HOMES = {
     "Severity": "rocsolid.model.finding",
     "SpeedComparison": "rocsolid.model.timing",
     "StaleOutputError": "rocsolid.errors",
+    "Step": "rocsolid.model.progress",
     "Study": "rocsolid.model.study",
     "TimedOutError": "rocsolid.errors",
     "Timing": "rocsolid.model.timing",

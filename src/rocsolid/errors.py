@@ -142,6 +142,28 @@ def _restore_unknown_name(message: str, kind: str, name: str, similar_names: tup
     return error
 
 
+def require_type(where: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
+    """Raise UsageError unless the value has one of the types: `require_type("rs.lint: path", 3, str, "a path")`."""
+    if not isinstance(value, kinds):
+        msg = f"{where} must be {expected}; got {_described(value)}"
+        raise UsageError(msg)
+
+
+def require_number(where: str, value: object, *, least: float = 0.0, optional: bool = True) -> None:
+    """Raise UsageError unless the value is a number of at least `least`, or None where that is allowed."""
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+        msg = f"{where} must be a number of at least {least:g}; got {_described(value)}"
+        raise UsageError(msg)
+
+
+def _described(value: object) -> str:
+    return (
+        repr(value) if isinstance(value, (str, int, float, type(None))) else f"an object of type {type(value).__name__}"
+    )
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the name of its class when the message is empty."""
     line = str(error).strip().partition("\n")[0].strip()

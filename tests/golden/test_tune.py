@@ -183,7 +183,7 @@ def test_progress_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     options = RaceOptions(rounds=2, budget_s=300.0)
     final_race.run_final_race(config, finalists, options, lambda text: statuses.append(f"final comparison: {text}"))
 
-    from rocsolid.cli import progress as progress_line
+    from rocsolid.report import progress as progress_line
 
     monkeypatch.setattr(progress_line, "_LOG_INTERVAL_S", 0.3)
     monkeypatch.setattr(sys, "stderr", written := io.StringIO())

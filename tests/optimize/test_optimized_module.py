@@ -5,6 +5,7 @@ import inspect
 import logging
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def fast(net: Any, form: CountsCalls, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(optimized, "available_forms", lambda *_, **__: makers)
 
     def second(forms: Any, times: Any) -> Any:
-        forms[1].result = optimized.replace(forms[1].result, timing=times.timing(forms[1].form.label))
+        forms[1].result = replace(forms[1].result, timing=times.timing(forms[1].form.label))
         return forms[1], "the test chooses it"
 
     monkeypatch.setattr(optimized, "choose_winner", second)
@@ -114,19 +115,17 @@ def test_it_does_what_torch_expects_of_a_compiled_module(kind: str, net: Any, fa
     module.eval()(x.double())
     assert seen
     handle.remove()
-    assert inspect.signature(module.forward) or True
-    assert dir(module)
 
 
 def test_it_is_an_instance_of_the_models_class_with_its_state_dict(net: Any, fast: Any) -> None:
     assert isinstance(fast, Net)
-    assert isinstance(fast, rs.OptimizedModule)
     assert list(fast.state_dict()) == list(net.state_dict())
     assert fast.linear is net.linear
     assert "Linear" in repr(fast)
     assert "<iframe" in fast._repr_html_()
     assert inspect.signature(fast) == inspect.signature(net.forward)
     assert fast.rocsolid.model is net
+    assert isinstance(fast, rs.OptimizedModule)
 
 
 def test_eval_to_and_load_state_dict_keep_the_chosen_form(fast: Any, form: CountsCalls) -> None:
@@ -201,7 +200,7 @@ class FullyShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
 @pytest.mark.parametrize("function", ["capture", "optimize"])
 def test_sharded_models_are_refused_by_name(function: str) -> None:
-    call = {"capture": rs.capture, "optimize": lambda model: rs.optimize(model, torch.ones(1))}[function]
+    call: Any = {"capture": rs.capture, "optimize": lambda model: rs.optimize(model, torch.ones(1))}[function]
     with pytest.raises(UsageError, match=rf"rs.{function} does not support FullyShardedDataParallel"):
         call(FullyShardedDataParallel())
 
@@ -220,11 +219,11 @@ def test_under_ddp_it_works_and_ddp_itself_is_refused(fast: Any, form: CountsCal
         before = form.calls
         parallel(x)
         assert form.calls == before + 1
-        with pytest.raises(UsageError, match="rs.optimize does not support DistributedDataParallel"):
+        with pytest.raises(UsageError, match=r"rs\.optimize does not support DistributedDataParallel"):
             rs.optimize(parallel, x)
         from torch.distributed.fsdp import fully_shard
 
-        with pytest.raises(UsageError, match="fully_shard cannot be applied to the result of rs.optimize"):
+        with pytest.raises(UsageError, match=r"fully_shard cannot be applied to the result of rs\.optimize"):
             fully_shard(fast)
     finally:
         distributed.destroy_process_group()

@@ -116,7 +116,7 @@ def test_a_model_is_compiled_in_a_child_process_and_then_here(monkeypatch: pytes
     model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).eval(), torch.randn(4, 8)
     fast = rs.optimize(model, x, progressive=True)
     assert torch.allclose(fast(x), model(x), atol=1e-5)
-    assert isinstance(fast, Progressive)
+    assert isinstance(fast.rocsolid, Progressive)
     assert fast.wait(240)
     compiled = fast.report().forms[-1]
     assert compiled.form is Form.COMPILED

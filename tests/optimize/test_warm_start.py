@@ -141,7 +141,7 @@ def test_the_next_process_prepares_only_eager_and_the_fastest_form(
 def test_the_saved_form_is_measured_for_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     races: list[tuple[RaceLimits, bool]] = []  # limits, and whether the garbage collector runs
 
-    def recording_run_race(forms: Any, examples: Any, limits: RaceLimits) -> Any:
+    def recording_run_race(forms: Any, examples: Any, limits: RaceLimits, *_: Any) -> Any:
         races.append((limits, gc.isenabled()))
         return run_race(forms, examples, limits)
 

@@ -140,3 +140,15 @@ def test_report_renders_a_saved_record(tmp_path: Path) -> None:
     assert text.out == dryrun_text(RECORD, Terminal())
     assert html.out == dryrun_html(RECORD)
     assert {result["ruleId"] for result in sarif.json()["runs"][0]["results"]} >= {"DRY001", "DRY002", "DRY011"}
+
+
+def test_a_wide_table_is_continued_below() -> None:
+    from rocsolid.report.dryrun_text import HEADINGS, _columns
+
+    rows = [list(HEADINGS), ["BLOCK=1024, num_warps=4, num_stages=2", *["123456"] * (len(HEADINGS) - 1)]]
+    for width in (80, 100):
+        lines = _columns(rows, width)
+        assert max(map(len, lines)) <= width
+        assert lines[0].startswith("  configuration")
+        assert lines[2].startswith("  configuration")
+    assert len(_columns(rows, 400)) == 2

@@ -322,6 +322,22 @@ def test_the_guard_reports_what_runs_in_eager_and_removes_its_marks() -> None:
     assert len(recorder.graphs) == 1
 
 
+def test_after_one_cancelled_compile_all_layers_run_in_eager() -> None:
+    import torch
+
+    from rocsolid.runtime.regional_compile import RegionalModel
+
+    layers = [torch.nn.Sequential(doubles()) for _ in range(4)]
+    model = torch.nn.Sequential(*layers)
+    regional = RegionalModel(
+        model, lambda forward: compile_with_plan(plan(), forward, backend=sleep_forever, deadline_s=0.5)
+    )
+
+    assert regional(torch.ones(1)).tolist() == [16.0]
+    assert [len(state.report().eager) for state in regional.compile_states] == [1, 0, 0, 0]
+    assert all(state.eager_only for state in regional.compile_states)
+
+
 def test_a_deadline_holds_in_a_worker_thread() -> None:
     import torch
 

@@ -1,5 +1,6 @@
 """The search space, and how a user restricts it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,18 @@ def test_cpu_space_has_no_graph_and_no_gpu_settings() -> None:
 
     assert graph is not None
     assert graph.values == (False,)
-    assert not any(name.startswith(("process.", "inductor.triton.")) for name in ids(found))
+    assert [name for name in ids(found) if name.startswith(("process.", "inductor.triton."))] == [
+        "process.OMP_NUM_THREADS"
+    ]
+
+
+def test_cpu_space_has_what_matters_on_a_cpu() -> None:
+    found = space(Platform.CPU)
+    assert {"inductor.freezing", "inductor.cpp_wrapper", "inductor.max_autotune"} <= set(ids(found))
+    threads = found.knob("process.OMP_NUM_THREADS")
+    assert threads is not None
+    assert all(int(str(value)) <= (os.cpu_count() or 1) for value in threads.values[1:])
+    assert "process.OMP_NUM_THREADS" not in ids(space(Platform.CUDA))
 
 
 def test_first_value_is_that_of_the_plan_or_of_torch() -> None:

@@ -2,7 +2,7 @@
 
 from rocsolid.catalog import registry
 from rocsolid.catalog.profiles import PROFILES
-from rocsolid.errors import UnknownNameError, UsageError
+from rocsolid.errors import UnknownNameError, UsageError, require_type
 from rocsolid.model.setting import Setting
 
 
@@ -22,6 +22,7 @@ def explain(name: str) -> str:
     """
     from rocsolid.report import reference_pages
 
+    require_type("rs.explain: name", name, str, "a name, such as 'max_autotune'")
     for profile in PROFILES:
         if profile.name == name:
             return reference_pages.profile_page(profile)

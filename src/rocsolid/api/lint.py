@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rocsolid.errors import require_type
 from rocsolid.lint.autofix import FixedFile, fix_files
 from rocsolid.lint.fact_cache import default_path
 from rocsolid.lint.options import Options, find_pyproject, read_options
@@ -47,6 +48,8 @@ def lint(
         ['dead-setting']
 
     """
+    for path in paths:
+        require_type("rs.lint: each path", path, (str, Path), "a file or a folder")
     files = [Path(path) for path in paths] or [Path()]
     pyproject = find_pyproject(files[0]) if config is None else Path(config) if str(config) else None
     options = read_options(

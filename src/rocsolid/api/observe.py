@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from rocsolid.errors import UsageError
 from rocsolid.model.compile_log import BreakReport
 from rocsolid.model.workload import Workload
 from rocsolid.observe.breaks import find_breaks
@@ -48,6 +49,9 @@ def breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> BreakReport:
 
     """
     check_new_torch()
+    if not callable(fn):
+        msg = f"rs.breaks needs a function or a module and its arguments; got {type(fn).__name__}"
+        raise UsageError(msg)
     return find_breaks(fn, args, kwargs)
 
 

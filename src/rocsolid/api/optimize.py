@@ -7,14 +7,16 @@ from typing import Any, Final
 
 from rocsolid.api.capture import capture
 from rocsolid.api.safety import select_plan, try_in_child_process
-from rocsolid.errors import UsageError
+from rocsolid.errors import UsageError, require_number
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.plan import Plan
+from rocsolid.model.progress import OnStep
 from rocsolid.numerics import Tolerance
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.quick_facts import quick_environment
+from rocsolid.report.progress import steps_for
 from rocsolid.runtime.capture.captured import CapturedModule
 from rocsolid.runtime.capture.options import Verify, parse_verify
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
@@ -38,6 +40,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     rtol: float | None = None,
     atol: float | None = None,
     limit: float | None = None,
+    progress: bool | OnStep = False,
 ) -> Any:
     """Compile, capture, verify and measure every form of a model on an example; return the fastest form with correct results.
 
@@ -61,6 +64,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         rtol: allowed relative difference of each element from eager; depends on the dtype when left out.
         atol: allowed absolute difference of each element from eager.
         limit: relative L2 difference from eager that is accepted without comparing with higher precision.
+        progress: True shows on stderr what is tried, how far it is and the best so far; a function is called with each `rs.Step`.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -75,6 +79,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     if isinstance(model, OptimizedModule):
         model = model.__rocsolid_function__  # optimized again: the module inside
     refuse_distributed_wrapper(model, "rs.optimize", "DistributedDataParallel")
+    require_number("rs.optimize: budget_s", budget_s)
     parse_verify(verify)
     examples = to_examples(example_inputs)
 
@@ -88,15 +93,17 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     tolerance = Tolerance(rtol=rtol, atol=atol, limit=limit)
     if not progressive:
         folder = Path(artefacts) if artefacts is not None else None
-        return optimized(
-            model,
-            examples,
-            selected_plan,
-            capture=capture_if_gpu,
-            budget_s=budget_s,
-            artefacts=folder,
-            tolerance=tolerance,
-        )
+        with steps_for(progress) as on_step:
+            return optimized(
+                model,
+                examples,
+                selected_plan,
+                capture=capture_if_gpu,
+                budget_s=budget_s,
+                artefacts=folder,
+                tolerance=tolerance,
+                on_step=on_step,
+            )
     deadline_s = _COMPILE_DEADLINE_S if budget_s is None else budget_s
     progressive_model = Progressive(
         model,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rocsolid.catalog.chips import parse_pretended_chip
+from rocsolid.errors import require_type
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.probe.pretended import require_no_gpu
 from rocsolid.torchapi.pretend.fake_device_info import FakeDeviceInfo
@@ -35,6 +36,7 @@ def pretend(chip: str = "gfx942") -> Iterator[PretendedChip]:
         ''
 
     """
+    require_type("rs.pretend: chip", chip, str, "a chip, such as 'gfx942'")
     pretended = parse_pretended_chip(chip)
     require_no_gpu()
     fake = FakeDeviceInfo(pretended)

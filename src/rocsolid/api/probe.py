@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rocsolid.catalog.overrides import apply_overrides
 from rocsolid.catalog.profiles import resolve as resolve_profile
+from rocsolid.errors import require_type
 from rocsolid.model.environment import Environment, ProbeMode
 from rocsolid.model.finding import Finding
 from rocsolid.model.plan import Plan
@@ -64,6 +65,7 @@ def check(env: Environment | None = None, profile: str = "safe") -> list[Finding
 
     """
     snapshot = probe() if env is None else env
+    require_type("rs.check: env", snapshot, Environment, "a snapshot from rs.probe()")
     return check_environment(snapshot, resolve(profile, snapshot))
 
 

@@ -15,10 +15,20 @@ from typing import Any, Final
 from rocsolid.catalog.counters import COUNTER_RUNS
 from rocsolid.errors import CannotRunError
 from rocsolid.measure.load_workload import load_workload
+from rocsolid.model.progress import OnStep, Step, ignore_step
 from rocsolid.model.workload import Workload
 
 _ROCPROF: Final = "rocprofv3"
 _TRACE_PATTERNS: Final = ("*_results.db", "*_results.json", "*_kernel_trace.csv")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuOperator:
+    """An operator on the CPU: its own time, without the operators that it calls, and its calls, both per step."""
+
+    name: str
+    self_ms: float
+    calls: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +38,7 @@ class ProfiledRun:
     file: Path
     plain_ms: float  # median step without the profiler
     profiled_ms: float  # median step with the profiler
+    cpu_operators: tuple["CpuOperator", ...] = ()  # most time first; only on a machine without a GPU
 
     @property
     def overhead(self) -> float:
@@ -44,16 +55,20 @@ def profile_workload(
     shapes: bool = True,
     stacks: bool = False,
     memory: bool = False,
+    on_step: OnStep = ignore_step,
 ) -> ProfiledRun:
     """Record some steps of a workload with torch.profiler into `file`. It is compressed if its name ends in `.gz`."""
+    on_step(Step(what="loading the workload", total=4))
     workload = load_workload(name)
     import torch
     from torch import profiler
 
     synchronize = torch.cuda.synchronize if torch.cuda.is_available() else _do_nothing
+    on_step(Step(what=f"{warmups} warm-up calls", done=1, total=4))
     for _ in range(warmups):
         workload()
     synchronize()
+    on_step(Step(what=f"recording {steps} calls", done=2, total=4))
     plain = _step_times(workload, synchronize, steps)
     activities = [profiler.ProfilerActivity.CPU]
     activities += [profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
@@ -71,9 +86,25 @@ def profile_workload(
         synchronize()
         recorder.step()
         profiled = _step_times(workload, synchronize, steps, recorder.step)
+    on_step(Step(what=f"writing {file}", done=3, total=4))
     file.parent.mkdir(parents=True, exist_ok=True)
     recorder.export_chrome_trace(str(file))
-    return ProfiledRun(file=file, plain_ms=statistics.median(plain), profiled_ms=statistics.median(profiled))
+    return ProfiledRun(
+        file=file,
+        plain_ms=statistics.median(plain),
+        profiled_ms=statistics.median(profiled),
+        cpu_operators=() if torch.cuda.is_available() else _cpu_operators(recorder, steps),
+    )
+
+
+def _cpu_operators(recorder: Any, steps: int) -> tuple[CpuOperator, ...]:
+    """Return the operators of the recorded steps, most time first."""
+    found = [
+        CpuOperator(name=event.key, self_ms=event.self_cpu_time_total / 1e3 / steps, calls=event.count / steps)
+        for event in recorder.key_averages()
+        if not event.key.startswith("ProfilerStep")
+    ]
+    return tuple(sorted(found, key=lambda operator: -operator.self_ms))
 
 
 def _step_times(

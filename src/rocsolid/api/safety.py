@@ -11,7 +11,7 @@ from typing import Any
 from rocsolid.catalog.overrides import apply_overrides
 from rocsolid.catalog.plan_check import check_plan
 from rocsolid.catalog.profiles import resolve as resolve_profile
-from rocsolid.errors import PlanError
+from rocsolid.errors import PlanError, UsageError, require_number, require_type
 from rocsolid.model.environment import CheckResult, CheckStatus, Environment
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.platform import Platform
@@ -26,23 +26,26 @@ _CHILD_DEADLINE_S = 900.0
 _log = logging.getLogger("rocsolid")
 
 
-def apply(plan: Plan, *, ignore_platform: bool = False) -> Applied:
+def apply(plan: Plan | str | Path, *, ignore_platform: bool = False) -> Applied:
     """Apply a plan's values: `with rs.apply(plan):` for a block, `rs.apply(plan).keep()` for the process.
 
     The values hold in every thread. `print` the result to see what happened to each value: set, already set, or why it is not set.
 
     Args:
-        plan: from `rs.resolve` or `rs.Plan.load`.
+        plan: a plan from `rs.resolve`, the name of a profile, or the path of a plan file.
         ignore_platform: also accept a plan that was made for another platform or tuned on another GPU.
 
     Example:
         >>> import rocsolid as rs
-        >>> with rs.apply(rs.resolve("safe")) as applied:
+        >>> with rs.apply("safe") as applied:
         ...     applied.plan.profile
         'safe'
 
     """
-    return Applied(plan=check_plan_fits(plan, quick_environment(), ignore_platform=ignore_platform))
+    env = quick_environment()
+    if isinstance(plan, str) and not plan.endswith(".toml"):
+        plan = resolve_profile(plan, env)
+    return Applied(plan=check_plan_fits(_loaded(plan, "rs.apply: plan"), env, ignore_platform=ignore_platform))
 
 
 def compile(  # noqa: A001 - the public name is torch's
@@ -93,6 +96,11 @@ def compile(  # noqa: A001 - the public name is torch's
             options=options,
             **kwargs,
         )
+    if not callable(model):
+        msg = f"rs.compile needs a function or a module; got {type(model).__name__}"
+        raise UsageError(msg)
+    require_number("rs.compile: deadline_s", deadline_s)
+    require_number("rs.compile: max_recompiles", max_recompiles)
     env = quick_environment()
     return compile_with_plan(
         select_plan(profile, plan, env),
@@ -124,6 +132,7 @@ def guard(profile: str = "safe", *, plan: Plan | str | Path | None = None, deadl
         ()
 
     """
+    require_number("rs.guard: deadline_s", deadline_s)
     env = quick_environment()
     return Guard(enforced_part(select_plan(profile, plan, env), env), deadline_s=deadline_s)
 
@@ -143,9 +152,13 @@ def select_plan(
     if plan is None:
         chosen = resolve_profile(profile, env)
     else:
-        loaded = plan if isinstance(plan, Plan) else check_plan(Plan.load(plan), str(plan))
-        chosen = check_plan_fits(loaded, env, ignore_platform=ignore_platform)
+        chosen = check_plan_fits(_loaded(plan, "plan"), env, ignore_platform=ignore_platform)
     return apply_overrides(chosen, os.environ)
+
+
+def _loaded(plan: Plan | str | Path, where: str) -> Plan:
+    require_type(where, plan, (Plan, str, Path), "a plan, or the path of a plan file")
+    return plan if isinstance(plan, Plan) else check_plan(Plan.load(plan), str(plan))
 
 
 def check_plan_fits(plan: Plan, env: Environment, *, ignore_platform: bool = False) -> Plan:

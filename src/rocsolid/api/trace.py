@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rocsolid.errors import require_type
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.compile_log import CompileLog
 from rocsolid.model.finding import Finding
@@ -36,6 +37,8 @@ def trace(*files: str | Path) -> TraceReport:
         2250
 
     """
+    for file in files:
+        require_type("rs.trace: each file", file, (str, Path), "the path of a trace")
     return analyze_traces([Path(file) for file in files]).report
 
 
@@ -243,6 +246,8 @@ def compare(before: str | Path, after: str | Path) -> TraceComparison:
     """
     from rocsolid.trace.compare import compare as compare_files
 
+    for file in (before, after):
+        require_type("rs.compare: each file", file, (str, Path), "the path of a trace or of a saved report")
     return compare_files(_load_or_analyze(Path(before)), _load_or_analyze(Path(after)))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rocsolid.catalog.registry import all_settings
-from rocsolid.errors import UnknownNameError
+from rocsolid.errors import UnknownNameError, require_type
 from rocsolid.model.setting import Profile, Recommendation, Setting
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def resolve(name: str, env: "Environment") -> "Plan":
     """Choose a value for every setting that the profile covers and that exists on this machine."""
     from rocsolid.model.plan import Decision, Plan  # imported late: `explain` reads profiles but needs no plan
 
+    require_type("profile", name, str, "the name of a profile, such as 'safe'")
     profiles = [p.name for p in chain(name)]
     decisions = []
     for setting in all_settings():

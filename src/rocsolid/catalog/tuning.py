@@ -25,6 +25,9 @@ REQUIRES_ANY: Final[Mapping[str, tuple[tuple[str, Value], ...]]] = {
     f"process.{tunableop.TUNING}": ((f"process.{tunableop.ENABLED}", "1"),),
 }
 
+# Settings that matter where the CPU does the work; the values are numbers of threads, at most one per core.
+CPU_THREADS: Final = ("process.OMP_NUM_THREADS",)
+
 # The variable that selects the GPUs of a process.
 VISIBLE_DEVICES: Final[Mapping[Platform, str]] = {
     Platform.ROCM: "HIP_VISIBLE_DEVICES",

@@ -5,6 +5,7 @@ import errno
 import importlib
 import io
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -35,6 +36,7 @@ COMMANDS: Final = {
     "tune": "find the fastest settings for a workload, each tried in a child process",
     "ab": "compare two profiles, plans or settings on one workload",
     "dryrun": "compile a workload for a GPU that is not present: the cost of each kernel, problems to expect",
+    "cache": "show or clear what rocsolid stores for later processes, and where torch stores compiled code",
     "report": "render a saved JSON result as text or HTML",
     "doctor": "print what to attach to a bug report, without secrets; nothing is sent",
     "completion": "print a completion script for bash, zsh or fish",
@@ -63,6 +65,32 @@ Examples:
 
 exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage, 3 could not run, 124 timed out, 130 interrupted
 """
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of descriptions and examples, and wraps those that are wider than the terminal."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = re.sub(r"(?<=\S)\n(?=\S)", " ", text)  # lines of one paragraph
+        return "\n".join(f"{indent}{line}" for long in paragraphs.splitlines() for line in _wrap_line(long, width))
+
+
+def _wrap_line(line: str, width: int) -> list[str]:
+    """Wrap a line; the explanation of an example, which follows two spaces, moves to its own line."""
+    if len(line) <= width:
+        return [line]
+    import textwrap
+
+    lead = line[: len(line) - len(line.lstrip())]
+    example, gap, explanation = line.lstrip().partition("  ")
+    if lead and gap:
+        return [
+            lead + example,
+            *textwrap.wrap(explanation.strip(), width, initial_indent=f"{lead}    ", subsequent_indent=f"{lead}    "),
+        ]
+    return textwrap.wrap(
+        line, width, subsequent_indent=f"{lead}    " if lead else "", break_long_words=False, break_on_hyphens=False
+    )
 
 
 class Parser(argparse.ArgumentParser):
@@ -201,12 +229,12 @@ def build_parser(*names: str) -> Parser:
         prog="rocsolid",
         description="Make torch.compile and CUDA/HIP graphs safe, then fast, on ROCm and on CUDA.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rocsolid {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for command, summary in COMMANDS.items():
-        sub = commands.add_parser(command, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub = commands.add_parser(command, help=summary, formatter_class=HelpFormatter)
         if command in names:
             module = importlib.import_module(f"rocsolid.cli.{command}")
             sub.description, _, sub.epilog = str(module.__doc__).strip().partition("\n\n")

@@ -2,7 +2,7 @@
 
 Examples:
   rocsolid breaks work.py:build                      every graph break with its cause and fix
-  rocsolid breaks work.py:build --fail-on break      for CI: exit code 1 if there is a graph break
+  rocsolid breaks work.py:build --fail-on warning    for CI: exit code 1 if there is a graph break
   rocsolid breaks work.py:build --quick              trace only, without Inductor
   rocsolid breaks work.py:build --output github      annotations for GitHub
 
@@ -15,30 +15,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.output import add_output, add_workload, write
+from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
+from rocsolid.cli.output import add_output, add_workload, check_workload, write
 from rocsolid.cli.render import render_breaks
 
 if TYPE_CHECKING:
     from rocsolid.model.compile_log import BreakReport
-
-FAIL_ON = ("break", "never")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_workload(parser)
     parser.add_argument("--quick", action="store_true", help="trace only: count operators instead of kernel launches")
-    parser.add_argument(
-        "--fail-on", choices=FAIL_ON, default="never", help="what sets the exit code to 1 (default: never)"
-    )
+    add_fail_on(parser, "never")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Compile from scratch, call once, and report the graph breaks."""
+    check_workload(args.workload)
+    from rocsolid.observe.findings import break_findings
+
     report = _report(args)
     write(render_breaks(report, args.output, to_file=args.out is not None), args.out)
-    return int(args.fail_on == "break" and bool(report.breaks))
+    return exit_code_of(drop_allowed(break_findings(report.breaks, len(report.graphs)), args.allow), args.fail_on)
 
 
 def _report(args: argparse.Namespace) -> "BreakReport":

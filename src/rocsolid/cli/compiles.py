@@ -19,15 +19,14 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocsolid.cli.output import add_output, add_workload, write
+from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
+from rocsolid.cli.output import add_output, add_workload, check_workload, write
 from rocsolid.cli.parse_units import count, deadline
 from rocsolid.cli.render import render_compiles
 from rocsolid.errors import UsageError
 
 if TYPE_CHECKING:
     from rocsolid.model.compile_log import CompileLog
-
-FAIL_ON = ("break", "recompile", "never")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="end the command after this time (90s, 10m), print the current phase and stack, exit code 124",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="at the deadline, print the stacks of all threads")
-    parser.add_argument(
-        "--fail-on", choices=FAIL_ON, default="never", help="what sets the exit code to 1 (default: never)"
-    )
+    add_fail_on(parser, "never")
     add_output(parser, ("text", "json", "html", "github"))
 
 
@@ -61,18 +58,22 @@ def run(args: argparse.Namespace) -> int:
     if len(given) != 1:
         msg = "give exactly one of WORKLOAD, --torch-trace DIR and --torch-debug DIR (see rocsolid compiles --help)"
         raise UsageError(msg)
+    if args.workload:
+        check_workload(args.workload)
+    from rocsolid.observe.findings import break_findings, recompile_findings
+
     log = _recorded(args) if args.workload else _read(args)
     write(render_compiles(log, args.output, code=args.code, to_file=args.out is not None), args.out)
-    failed = {"break": bool(log.breaks), "recompile": any(g.recompile for g in log.graphs)}
-    return int(failed.get(args.fail_on, False))
+    findings = [*break_findings(log.breaks, len(log.graphs)), *recompile_findings(log.graphs)]
+    return exit_code_of(drop_allowed(findings, args.allow), args.fail_on)
 
 
 def _recorded(args: argparse.Namespace) -> "CompileLog":
     from dataclasses import replace
 
     from rocsolid.api.observe import compiled_workload, record_compiles
-    from rocsolid.cli.progress import progress
     from rocsolid.measure.load_workload import load_workload
+    from rocsolid.report.progress import progress
     from rocsolid.torchapi.dynamo.compile_phase import all_stacks, thread_stack
 
     with redirect_stdout(sys.stderr):

@@ -16,7 +16,7 @@ Targets: gfx90a (MI250X), gfx942 (MI300X), gfx950 (MI355X), gfx1100 (RX 7900 XTX
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
@@ -83,11 +83,11 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out:
         require_writable(args.out)
-    try:
-        record = _record(args)
-    finally:
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\033[K")
+    from rocsolid.model.progress import Step
+    from rocsolid.report.progress import show_steps
+
+    with show_steps() as on_step:
+        record = _record(args, lambda line: on_step(Step(what=line)))
     record = replace(record, findings=drop_allowed(record.findings, args.allow))
     write(render_dryrun(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     for failed in record.failed:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     return record.failed[0].exit_code if record.failed else exit_code_of(record.findings, args.fail_on)
 
 
-def _record(args: argparse.Namespace) -> DryRunRecord:
+def _record(args: argparse.Namespace, progress: Callable[[str], None]) -> DryRunRecord:
     from rocsolid.api.dryrun import dryrun, dryrun_kernels
 
     shared = {
@@ -105,7 +105,7 @@ def _record(args: argparse.Namespace) -> DryRunRecord:
         "save": args.save,
         "deadline_s": args.deadline,
         "cache": args.cache,
-        "progress": _progress,
+        "progress": progress,
     }
     match args.workload:
         case ["kernels", file]:
@@ -134,9 +134,3 @@ def _refuse(args: argparse.Namespace, message: str, options: Sequence[str]) -> N
     if given:
         msg = f"{message} --{given[0]}"
         raise UsageError(msg)
-
-
-def _progress(line: str) -> None:
-    end = "\r" if sys.stderr.isatty() else "\n"
-    sys.stderr.write(f"{line[:78]:<79}{end}")
-    sys.stderr.flush()

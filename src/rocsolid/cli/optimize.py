@@ -9,13 +9,14 @@ Examples:
 """
 
 import argparse
+import logging
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from rocsolid.cli.output import add_output, add_workload, announce_plan, write
+from rocsolid.cli.output import add_output, add_workload, announce_plan, check_workload, require_writable, write
 from rocsolid.cli.parse_units import budget
-from rocsolid.cli.render import render_report
+from rocsolid.cli.render import render_optimize
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,14 +33,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load the workload, optimize it, and write the report."""
+    check_workload(args.workload)
+    if args.out:
+        require_writable(args.out)
     import torch
 
     from rocsolid.api.optimize import optimize
     from rocsolid.measure.load_workload import load_workload
+    from rocsolid.model.progress import Step
+    from rocsolid.optimize.optimized import OptimizedModule
+    from rocsolid.report.progress import show_steps
 
     if args.plan:
         announce_plan(args.plan)
-    with redirect_stdout(sys.stderr), torch.set_grad_enabled(args.grad):
+    logging.getLogger("rocsolid").addFilter(lambda record: not str(record.msg).startswith("compiling %s: running"))
+    with show_steps() as on_step, redirect_stdout(sys.stderr), torch.set_grad_enabled(args.grad):
+        on_step(Step(what="loading the workload"))
         workload = load_workload(args.workload)
         fast = optimize(
             workload.callable,
@@ -47,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
             profile=args.profile,
             plan=args.plan,
             budget_s=args.budget,
+            progress=on_step,
         )
-    write(render_report(fast.report(), args.output), args.out)
+    report = fast.rocsolid.report() if isinstance(fast, OptimizedModule) else fast.report()
+    write(render_optimize(report, args.output, workload=args.workload, to_file=args.out is not None), args.out)
     return 0

@@ -36,6 +36,17 @@ def add_workload(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
     )
 
 
+def check_workload(name: str) -> None:
+    """Raise InputError or UsageError for a wrong name, before torch is imported, which takes seconds."""
+    from rocsolid.model.workload import WorkloadName
+
+    file = WorkloadName.parse(name).file
+    if not file.is_file():
+        reason = "is a folder" if file.is_dir() else "does not exist"
+        msg = f"the workload file {file} {reason}"
+        raise InputError(msg)
+
+
 def write(text: str, out: Path | None) -> None:
     """Write to the file, completely or not at all; without a file, to stdout."""
     if out is None:

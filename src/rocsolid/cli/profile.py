@@ -13,11 +13,18 @@ Examples:
 
 import argparse
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rocsolid.cli.fail_on import add_fail_on
-from rocsolid.cli.output import add_output, add_workload
+from rocsolid.cli.output import add_output, add_workload, check_workload
 from rocsolid.cli.parse_units import count
+
+if TYPE_CHECKING:
+    from rocsolid.api.profile import ProfiledRun
+
+_MAX_OPERATORS = 12
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.cli.trace import analyze_and_print
     from rocsolid.trace.read import require_extra
 
+    check_workload(args.workload)
     require_extra()  # fail before the workload runs, not after
     if args.rocprof:
         from rocsolid.api.profile import rocprof_workload
@@ -71,18 +79,43 @@ def run(args: argparse.Namespace) -> int:
             sys.stderr.write(f"rocsolid: {line}\n")
         return analyze_and_print(rocprof_run.files, args)
     from rocsolid.api.profile import profile_workload
+    from rocsolid.report.progress import show_steps
 
-    profiled = profile_workload(
-        args.workload,
-        args.trace,
-        steps=args.steps,
-        warmups=args.warmups,
-        shapes=not args.no_shapes,
-        stacks=args.stacks,
-        memory=args.memory,
-    )
+    with show_steps() as on_step, redirect_stdout(sys.stderr):
+        profiled = profile_workload(
+            args.workload,
+            args.trace,
+            steps=args.steps,
+            warmups=args.warmups,
+            shapes=not args.no_shapes,
+            stacks=args.stacks,
+            memory=args.memory,
+            on_step=on_step,
+        )
     sys.stderr.write(
         f"wrote {profiled.file}; a step takes {profiled.plain_ms:.2f} ms without the profiler and "
         f"{profiled.profiled_ms:.2f} ms with it ({profiled.overhead:+.0%})\n"
     )
+    if profiled.cpu_operators and args.output == "text":
+        sys.stdout.write(_cpu_table(profiled))
     return analyze_and_print([profiled.file], args)
+
+
+def _cpu_table(profiled: "ProfiledRun") -> str:
+    """The time by operator: the report below is about GPU work, of which there is none here."""
+    from rocsolid.report.terminal import terminal_of
+
+    terminal = terminal_of()
+    total_ms = sum(operator.self_ms for operator in profiled.cpu_operators) or 1.0
+    names = [operator.name[: terminal.width - 34] for operator in profiled.cpu_operators[:_MAX_OPERATORS]]
+    width = max(map(len, names))
+    lines = [
+        terminal.wrap(
+            "There is no GPU here: this is the time by operator on the CPU. The rest analyses GPU work only."
+        ),
+        terminal.paint(f"  {'CPU operator':<{width}}   per step   share   calls", "bold"),
+    ]
+    for name, operator in zip(names, profiled.cpu_operators, strict=False):
+        share = operator.self_ms / total_ms
+        lines.append(f"  {name:<{width}}  {operator.self_ms:6.2f} ms   {share:5.1%}  {operator.calls:6.4g}")
+    return "\n".join(lines) + "\n\n"

@@ -73,8 +73,10 @@ def render_any(record: Record, output: str, *, verbose: bool = False, to_file: b
         return render.render_trace(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, LintRecord):
         return render.render_lint(record, output, verbose=verbose, to_file=to_file)
-    if isinstance(record, (OptimizeReport, VerifyReport, CaptureReport)):
+    if isinstance(record, (VerifyReport, CaptureReport)):
         return render.render_report(record, output)
+    if isinstance(record, OptimizeReport):
+        return render.render_optimize(record, output, to_file=to_file)
     if isinstance(record, Study):
         return render.render_study(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, DryRunRecord):

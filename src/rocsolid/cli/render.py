@@ -114,12 +114,23 @@ def render_trace(
     return _render(output, "a trace analysis", text=text, json=json, html=page)
 
 
-def render_report(report: "OptimizeReport | VerifyReport | CaptureReport", output: str) -> str:
+def render_report(report: "VerifyReport | CaptureReport", output: str) -> str:
     """Render a result whose text is its `str`."""
-    kinds = {"OptimizeReport": "an optimize report", "VerifyReport": "a verify report"}
-    kind = kinds.get(type(report).__name__, "a capture report")
-    pages = {"html": lambda: _page(report)} if type(report).__name__ in kinds else {}
+    has_page = type(report).__name__ == "VerifyReport"
+    kind = "a verify report" if has_page else "a capture report"
+    pages = {"html": lambda: _page(report)} if has_page else {}
     return _render(output, kind, text=lambda: f"{report}\n", json=report.json, **pages)
+
+
+def render_optimize(report: "OptimizeReport", output: str, *, workload: str = "", to_file: bool = False) -> str:
+    """Render the report of `optimize`; with the workload, the text ends with the next step."""
+
+    def text() -> str:
+        from rocsolid.report.optimize_text import optimize_text
+
+        return optimize_text(report, _terminal(to_file=to_file), workload=workload)
+
+    return _render(output, "an optimize report", text=text, json=report.json, html=lambda: _page(report))
 
 
 def render_study(study: "Study", output: str, *, verbose: bool = False, to_file: bool = False) -> str:

@@ -27,7 +27,6 @@ Use the result with rs.optimize(model, x, plan="plan.toml") or rocsolid run --pl
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from rocsolid.model.plan import Plan
     from rocsolid.tune.effort import Progress, TrialUpdate
     from rocsolid.tune.isolate.trial import Limits
-
-_BAR_CHARS = 20
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -263,27 +260,12 @@ def show_progress(budget_s: float = 0.0, on_interrupt: str = "") -> "Iterator[Pr
 
     Each finished trial has its own line.
     """
-    from rocsolid.cli.progress import progress
+    from rocsolid.model.progress import Step
+    from rocsolid.report.progress import show_steps
     from rocsolid.tune.effort import Progress
 
-    on_terminal = sys.stderr.isatty()
-    clear_line = "\r\033[K" if on_terminal else ""
-    started = time.monotonic()
-    best = status = ""
-
-    def line() -> str:
-        if not status:
-            return ""
-        elapsed_s = time.monotonic() - started
-        bar = ""
-        if budget_s and on_terminal:
-            bar = f"[{'#' * round(_BAR_CHARS * min(1.0, elapsed_s / budget_s)):<{_BAR_CHARS}}] "
-        elapsed = f"{elapsed_s:.0f} s of {budget_s:.0f} s" if budget_s else f"{elapsed_s:.0f} s"
-        return f"{bar}{elapsed}: {status}{best}"
-
-    def on_status(text: str) -> None:
-        nonlocal status
-        status = text
+    clear_line = "\r\033[K" if sys.stderr.isatty() else ""
+    best = ""
 
     def on_trial(update: "TrialUpdate") -> None:
         nonlocal best
@@ -291,22 +273,23 @@ def show_progress(budget_s: float = 0.0, on_interrupt: str = "") -> "Iterator[Pr
         sys.stderr.write(f"{clear_line}{text}\n")
 
     try:
-        with progress(line):
-            yield Progress(on_status=on_status, on_trial=on_trial)
+        with show_steps(budget_s=budget_s) as on_step:
+            yield Progress(on_status=lambda text: on_step(Step(what=text, best=best)), on_trial=on_trial)
     except KeyboardInterrupt:
         sys.stderr.write(f"{clear_line}{on_interrupt}")
         raise
 
 
 def trial_line(update: "TrialUpdate") -> tuple[str, str]:
-    """Return the line for a finished trial, and the text about the fastest trial so far, which later progress lines end with."""
+    """Return the line for a finished trial, and the fastest trial so far, which later progress lines end with."""
     record = update.record
     measured = [(t.timing.median_ms, t) for t in update.finished if t.timing]
     fastest = min(measured, key=lambda pair: pair[0])[1] if measured else None
-    best = f"; fastest so far: {str(fastest.timing).partition(' [')[0]} ({fastest.name})" if fastest else ""
+    best = f"{str(fastest.timing).partition(' [')[0]} ({fastest.name})" if fastest else ""
     outcome = str(record.timing) if record.timing else f"{record.kind}, {record.reason}"
     text = (
-        f"trial {record.number} of at most {update.max_trials}: {record.name}: {outcome}{best}; "
+        f"trial {record.number} of at most {update.max_trials}: {record.name}: {outcome}"
+        f"{f'; fastest so far: {best}' if best else ''}; "
         f"{update.elapsed_s:.0f} s elapsed, at most {update.left_s:.0f} s left for trials"
     )
     return text, best

@@ -52,18 +52,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the workload and write the report; 1 if a form is wrong."""
     from rocsolid.api.verify import verify_workload
-    from rocsolid.cli.progress import progress
     from rocsolid.cli.render import render_report
+    from rocsolid.model.progress import Step
+    from rocsolid.report.progress import show_steps
 
     if args.out:
         require_writable(args.out)
-    status = "starting"
-
-    def on_status(text: str) -> None:
-        nonlocal status
-        status = text
-
-    with progress(lambda: status):
+    with show_steps() as on_step:
         report = verify_workload(
             args.workload,
             forms=args.form,
@@ -78,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             deadline_s=args.deadline,
             grad=args.grad,
             bisect=args.bisect,
-            on_status=on_status,
+            on_status=lambda text: on_step(Step(what=text)),
         )
     write(render_report(report, args.output), args.out)
     return int(report.wrong)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from rocsolid.errors import InputError, UnknownNameError, first_line
+from rocsolid.errors import CannotRunError, InputError, UnknownNameError, first_line
 from rocsolid.model.code_line import CodeLine
 from rocsolid.model.workload import Workload, WorkloadName
 
@@ -63,18 +63,28 @@ def _run_user_code(code: Callable[[], Any], name: str, file: Path) -> Any:  # no
     """Run the user's code; an exception becomes an InputError with the user's line."""
     try:
         return code()
+    except ModuleNotFoundError as missing:
+        if missing.name in ("torch", "triton"):  # an environment without torch, not a mistake in the file
+            msg = f"the workload {name} needs {missing.name}, which is not installed for {sys.executable}"
+            raise CannotRunError(msg) from missing
+        raise _failure(missing, name, file) from missing
     except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        user_frames = [frame for frame in frames if Path(frame.filename) in (file, file.resolve())]
-        last = user_frames[-1] if user_frames else None
-        # A syntax error has no frame in the file, but names the line itself.
-        line, text = (last.lineno, last.line) if last else (getattr(error, field, None) for field in ("lineno", "text"))
-        source = CodeLine(file=str(file), line=line or 0, text=(text or "").rstrip())
-        msg = f"the workload {name} failed at line {line or '?'}: {_failure(error)}"
-        raise InputError(f"{msg}\n  {source}" if source.text else msg) from error
+        raise _failure(error, name, file) from error
 
 
-def _failure(error: BaseException) -> str:
+def _failure(error: BaseException, name: str, file: Path) -> InputError:
+    """Return an InputError with the user's line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    user_frames = [frame for frame in frames if Path(frame.filename) in (file, file.resolve())]
+    last = user_frames[-1] if user_frames else None
+    # A syntax error has no frame in the file, but names the line itself.
+    line, text = (last.lineno, last.line) if last else (getattr(error, field, None) for field in ("lineno", "text"))
+    source = CodeLine(file=str(file), line=line or 0, text=(text or "").rstrip())
+    msg = f"the workload {name} failed at line {line or '?'}: {_description(error)}"
+    return InputError(f"{msg}\n  {source}" if source.text else msg)
+
+
+def _description(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"it called sys.exit({error.code!r}) before it was finished"
     return f"{type(error).__name__}: {first_line(error)}"

@@ -6,7 +6,7 @@ speed of a machine changes from minute to minute. Interleaved rounds make all ca
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,10 +53,12 @@ def race(
     budget_s: float = 20.0,
     warmups: int = 3,
     seed: int = 0,
+    on_round: Callable[[int, Mapping[str, Sequence[float]]], None] = lambda *_: None,
 ) -> Race:
     """Time the callables; the first one is the baseline.
 
     The race ends early when the budget is used up, but not before three rounds. On a GPU the time is taken with GPU events.
+    `on_round` is called before each round, with its index and the samples so far.
     """
     baseline = next(iter(callables))
     clock = select_clock()
@@ -69,6 +71,7 @@ def race(
     for index in range(rounds):
         if index >= _MIN_ROUNDS and time.perf_counter() - started > budget_s:
             break
+        on_round(index, samples)
         rng.shuffle(runs)
         for key, name in runs:
             samples[key].append(clock.sample(callables[name], calls[name]))

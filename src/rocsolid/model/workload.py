@@ -21,6 +21,13 @@ class WorkloadName:
     @classmethod
     def parse(cls, text: str) -> "WorkloadName":
         """Split the text; raises UsageError when it is not `file.py:function`."""
+        if not isinstance(text, str):
+            msg = (
+                f"a workload is a name such as 'work.py:build', not an object of type {type(text).__name__}.\n"
+                "fix: write a function `build` into a file that returns (model, args, kwargs), and pass 'file.py:build'; "
+                "rs.optimize(model, inputs) takes the model itself"
+            )
+            raise UsageError(msg)
         file, colon, function = text.rpartition(":")
         if not colon or not file or not function.isidentifier():
             hint = f"; did you mean {text}:build?" if text.endswith(".py") else ""

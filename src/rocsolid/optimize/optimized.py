@@ -17,6 +17,7 @@ from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, OptimizeReport
 from rocsolid.model.plan import Plan, Tuned
+from rocsolid.model.progress import OnStep, Step, ignore_step
 from rocsolid.numerics import Tolerance
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.race import (
@@ -235,6 +236,7 @@ def optimized(
     budget_s: float | None,
     artefacts: Path | None = None,
     tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
+    on_step: OnStep = ignore_step,
 ) -> Any:
     """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU."""
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
@@ -246,7 +248,7 @@ def optimized(
             return available_forms(model, plan, capture, budget_s, whole_model=saved.traces.model)
 
         outcome = _recheck_or_race(
-            forms, saved, partial(race_forms, examples=examples, expected=expected, deadline=deadline)
+            forms, saved, partial(race_forms, examples=examples, expected=expected, deadline=deadline, on_step=on_step)
         )
     report = OptimizeReport(
         name=getattr(model, "__name__", type(model).__name__),
@@ -315,6 +317,7 @@ def race_forms(
     deadline: float,
     limits: RaceLimits = _FULL_RACE,
     tracing: Callable[[Form], AbstractContextManager[bool]] = lambda _: nullcontext(False),
+    on_step: OnStep = ignore_step,
 ) -> RaceOutcome:
     """Prepare the forms, race the eligible ones, and release the graphs of the others.
 
@@ -322,7 +325,9 @@ def race_forms(
     is prepared once more without them.
     """
     forms = raced_forms(makers)
-    for raced in forms:
+    for index, raced in enumerate(forms):
+        what = "running eager" if raced.form is Form.EAGER else f"setting up and verifying {raced.form.label!r}"
+        on_step(Step(what=what, done=index, total=len(forms) + 1))
         form_deadline = float("inf") if raced.form is Form.EAGER else deadline
         with tracing(raced.form) as uses_traces:
             prepare(raced, examples, expected, form_deadline)
@@ -334,7 +339,7 @@ def race_forms(
             _log.warning("%s", why)
             return RaceOutcome(forms=forms, winner=raced, why=why, noise=0.0)
     remaining_s = max(1.0, min(limits.seconds, deadline - time.perf_counter()))
-    times = run_race(forms, examples, RaceLimits(remaining_s, limits.rounds))
+    times = run_race(forms, examples, RaceLimits(remaining_s, limits.rounds), on_step)
     winner, why = choose_winner(forms, times)
     close_others(forms, winner)
     return RaceOutcome(forms=forms, winner=winner, why=why, noise=times.noise)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from rocsolid.measure.race import Race, race
 from rocsolid.measure.statistics import compare
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult
+from rocsolid.model.progress import OnStep, Step, ignore_step
 from rocsolid.model.timing import Verdict
 from rocsolid.model.verify_report import Accuracy, TensorError
 from rocsolid.numerics import Tolerance, error_limit, spread_between
@@ -115,10 +117,14 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
             refusals = function.report().refusals
             why = refusals[0].message.splitlines()[0] if refusals else "nothing was captured"
             result = replace(result, outcome=FormOutcome.FAILED, why=why)
-        elif result.outcome is FormOutcome.NOT_CHOSEN and raced.form.compiles and compiled_runs.only_eager:
-            why = f"torch ran it in eager: {_eager_reason(function)}"
-            result = replace(result, outcome=FormOutcome.FAILED, why=why)
-            _log.warning("the form %r is excluded: %s", raced.form.label, why)
+        elif result.outcome is FormOutcome.NOT_CHOSEN and (states := compile_states(_uncaptured(function))):
+            reasons = [fallback.why for state in states for fallback in state.report().eager]
+            if compiled_runs.only_eager:
+                why = f"torch ran it in eager: {(*reasons, 'no compiled code was run')[0]}"
+                result = replace(result, outcome=FormOutcome.FAILED, why=why)
+                _log.warning("the form %r is excluded: %s", raced.form.label, why)
+            elif reasons:
+                result = replace(result, why=f"a part of it runs in eager: {reasons[0]}")
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
         result = replace(result, outcome=FormOutcome.FAILED, why=f"{type(failure).__name__}: {first_line(failure)}")
         _log.warning("the form %r failed and is excluded: %s", raced.form.label, result.why)
@@ -129,12 +135,8 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
     )
 
 
-def _eager_reason(function: Callable[..., Any]) -> str:
-    """Return why a function from `rs.compile` ran in eager."""
-    if isinstance(function, Captured):
-        function = getattr(function, "__rocsolid_function__", function)
-    fallbacks = [fallback for state in compile_states(function) for fallback in state.report().eager]
-    return fallbacks[0].why if fallbacks else "no compiled code was run"
+def _uncaptured(function: Callable[..., Any]) -> Any:
+    return function.__rocsolid_function__ if isinstance(function, Captured) else function
 
 
 def _judge_runs(result: FormResult, runs: Sequence[ExampleRun], expected: Sequence[Expectation]) -> FormResult:
@@ -195,7 +197,9 @@ def why_not_comparable(eager: RacedForm) -> str:
     )
 
 
-def run_race(forms: Sequence[RacedForm], examples: Sequence[Example], limits: RaceLimits) -> Race:
+def run_race(
+    forms: Sequence[RacedForm], examples: Sequence[Example], limits: RaceLimits, on_step: OnStep = ignore_step
+) -> Race:
     """Measure the eligible forms in interleaved rounds, each with all examples. The first form is the baseline, eager."""
 
     def call_all(function: Callable[..., Any]) -> Callable[[], None]:
@@ -206,7 +210,15 @@ def run_race(forms: Sequence[RacedForm], examples: Sequence[Example], limits: Ra
         return call
 
     calls = {raced.form.label: call_all(raced.made) for raced in forms if raced.eligible}
-    return race(calls, rounds=limits.rounds, budget_s=limits.seconds)
+
+    def on_round(index: int, samples_ms: Mapping[str, Sequence[float]]) -> None:
+        medians = {label: median(samples_ms[label]) for label in calls if samples_ms[label]}
+        best = min(medians, key=lambda label: medians[label], default="")
+        what = f"measuring {len(calls)} form{'s' * (len(calls) != 1)} in turns"
+        text = f"{best!r}, {medians[best]:.3g} ms" if best else ""
+        on_step(Step(what=what, done=index, total=limits.rounds, best=text))
+
+    return race(calls, rounds=limits.rounds, budget_s=limits.seconds, on_round=on_round)
 
 
 def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, str]:

@@ -1,5 +1,6 @@
 """Run the active checks: small real computations, each in a child process that may hang or crash."""
 
+import importlib.util
 import json
 import os
 import sys
@@ -20,6 +21,11 @@ _CAPTURE_PROCESSES_IF_CORRUPTING: Final = 14
 
 def run_checks(env: Environment, progress: Callable[[str], None] = lambda _: None) -> Iterator[CheckResult]:
     """Run the checks and yield the result of each; `progress` is called with the name of each group before it starts."""
+    if importlib.util.find_spec("torch") is None:
+        yield CheckResult(
+            name="active checks", status=CheckStatus.SKIPPED, seconds=0.0, detail="torch is not installed"
+        )
+        return
     replays_corrupt = problem("hip-graph-replay-corruption").applies(env)
     processes = {"capture": _CAPTURE_PROCESSES_IF_CORRUPTING if replays_corrupt else _CAPTURE_PROCESSES}
     for group, names in GROUPS.items():

@@ -104,7 +104,7 @@ def _kernel(kernel: DryRunKernel, run: DryRun, terminal: Terminal, *, verbose: b
     lines = [f"{terminal.paint(kernel.name, 'bold')}{location}{more}"]
     rows = [headings(run), *(config_cells(config) for config in kernel.configs if config.resources)]
     if len(rows) > 1:
-        lines += _columns(rows)
+        lines += _columns(rows, terminal.width)
     lines += [f"  {c.label}: {terminal.paint(c.error, 'red')}" for c in kernel.configs if c.error]
     if verbose:
         lines += [f"  {c.label}: grid {' × '.join(map(str, c.grid))}" for c in kernel.configs if c.grid]
@@ -140,13 +140,17 @@ def config_cells(config: KernelConfig) -> list[str]:
     ]
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def _columns(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Align the cells. A table wider than the terminal is continued below, with the first column repeated."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    parts: list[list[int]] = [[0]]
+    for column in range(1, len(widths)):
+        if sum(widths[c] + 2 for c in (*parts[-1], column)) > width and len(parts[-1]) > 1:
+            parts.append([0])
+        parts[-1].append(column)
     return [
-        "  "
-        + "  ".join(
-            cell.ljust(w) if n == 0 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
+        "  " + "  ".join(row[c].rjust(widths[c]) if c else row[c].ljust(widths[c]) for c in part)
+        for part in parts
         for row in rows
     ]
 

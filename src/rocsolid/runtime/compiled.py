@@ -61,6 +61,7 @@ class CompileState:
     compiles: int = 0  # compiles that produced code
     eager: list[EagerFallback] = field(default_factory=list)  # what runs in eager instead
     eager_only: bool = False  # all calls run in eager from now on
+    fall_back_together: "list[CompileState]" = field(default_factory=list, repr=False)
 
     @property
     def findings(self) -> list[Finding]:
@@ -78,8 +79,9 @@ class CompileState:
         )
 
     def run_in_eager(self, why: str) -> None:
-        """Run all calls in eager from now on."""
-        self.eager_only = True
+        """Run all calls in eager from now on, also those of the functions that fall back together with this one."""
+        for state in (self, *self.fall_back_together):
+            state.eager_only = True
         self.eager.append(EagerFallback(function=self.name, why=why))
 
     def count(self, compile_: Compile, *, compiled: bool) -> None:
@@ -287,7 +289,7 @@ def _with_state(
         **kwargs: Any,
     ) -> Any:
         nonlocal checked
-        if is_compiling() or checked:  # Dynamo must not trace the check
+        if is_compiling() or checked or state.eager_only:  # Dynamo must not trace the check
             return (model if state.eager_only else compiled)(*args, **kwargs)
         if trial is not None and (failure := trial(args, kwargs)):
             _log.error("%s; the function runs in eager", failure)

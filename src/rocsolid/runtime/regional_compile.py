@@ -42,6 +42,11 @@ class RegionalModel:
     def __init__(self, model: Any, compile_layer: Callable[[Any], Any]) -> None:
         self._model = model
         self._layers = [(vars(layer), compile_layer(layer.forward)) for layer in repeated_layers(model)]
+        states = self.compile_states
+        for (
+            state
+        ) in states:  # all layers have the same code: after a cancelled compile, the next one would take as long
+            state.fall_back_together.extend(states)
 
     @property
     def compile_states(self) -> list[Any]:

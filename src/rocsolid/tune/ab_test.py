@@ -19,10 +19,18 @@ def run_ab_test(
     sides: tuple[Side, Side],
     options: RaceOptions,
     min_gain: float,
-    on_status: Callable[[str], None],
+    show_status: Callable[[str], None],
 ) -> ABResult:
     """Run the test; raises CannotRunError when either side cannot be measured."""
     processes: dict[str, VariantProcess] = {}
+    where = ""
+
+    def on_status(text: str) -> None:
+        """Add the round to the lines about new processes, so that each says how far the test is."""
+        nonlocal where
+        where = text if text.startswith("round") else where
+        show_status(f"{where}: {text}" if where and text.startswith("starting") else text)
+
     deadline = time.monotonic() + options.budget_s
     try:
         for key, (_, config, choices) in zip("ab", sides, strict=True):

@@ -1,5 +1,6 @@
 """Show studies in optuna-dashboard, from a copy in memory that is updated while a study runs."""
 
+import socket
 import threading
 import warnings
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def serve(source: str, host: str, port: int, on_start: Callable[[], None] = lamb
         msg = f"{source} contains no study yet; start one with `rocsolid tune file.py:function`"
         raise InputError(msg)
     mirror.update(studies)
+    _check_port(host, port)
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -49,6 +51,16 @@ def serve(source: str, host: str, port: int, on_start: Callable[[], None] = lamb
     if errors:
         msg = f"cannot serve the dashboard on {host}:{port}: {first_line(errors[0])}; choose another port with --port"
         raise CannotRunError(msg)
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raise CannotRunError if the port cannot be used, before the address is printed."""
+    try:
+        with socket.create_server((host, port)):
+            return
+    except (OSError, OverflowError) as error:
+        msg = f"cannot serve the dashboard on {host}:{port}: {first_line(error)}; choose another port with --port"
+        raise CannotRunError(msg) from error
 
 
 class OptunaMirror:

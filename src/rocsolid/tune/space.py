@@ -6,6 +6,7 @@ where the search starts. Choices without effect are left out, so that one varian
 
 import itertools
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from rocsolid.catalog.overrides import parse_value
 from rocsolid.catalog.registry import all_settings, setting
-from rocsolid.catalog.tuning import ONLY_FOR_CHANGING_SHAPES, REQUIRES_ANY
+from rocsolid.catalog.tuning import CPU_THREADS, ONLY_FOR_CHANGING_SHAPES, REQUIRES_ANY
 from rocsolid.errors import InputError, UnknownNameError, UsageError
 from rocsolid.model.codec import parse_toml, read_text
 from rocsolid.model.environment import Environment
@@ -172,6 +173,8 @@ def _setting_knobs(
             continue
         baseline_value = _baseline_value(known, plan, env)
         values = [v for v in given or known.candidates if named or not _is_critical(known, v, env)]
+        if known.id in CPU_THREADS and not named:
+            values = [v for v in values if int(str(v)) <= (os.cpu_count() or 1)]
         yield Knob(
             id=known.id,
             values=(
@@ -184,6 +187,8 @@ def _setting_knobs(
 def _worth_trying(known: Setting, *, on_device: bool) -> bool:
     if known.id in ONLY_FOR_CHANGING_SHAPES:
         return False
+    if known.id in CPU_THREADS:
+        return not on_device
     return on_device or not (known.owner is Owner.PROCESS or known.name.startswith("triton."))
 
 

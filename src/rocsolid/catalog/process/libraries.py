@@ -85,6 +85,7 @@ SETTINGS = (
         name="OMP_NUM_THREADS",
         value_type=str,
         summary="How many threads a parallel loop on the CPU uses.",
+        candidates=("1", "2", "4", "8", "16", "32", "64"),
         notes="torchrun sets it to 1 if it is not set, which makes CPU code single-threaded.",
         evidence=(
             source(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocsolid.errors import UnknownNameError, UsageError
+from rocsolid.errors import UnknownNameError, UsageError, require_type
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.capture_report import CheckFailure
 from rocsolid.model.capture_rule import Runtime
@@ -52,6 +52,7 @@ def every(
         1000
 
     """
+    require_type("rs.every: calls", calls, int, "a whole number")
     if calls < 1:
         msg = f"rs.every({calls}): the number of calls must be at least 1"
         raise UsageError(msg)

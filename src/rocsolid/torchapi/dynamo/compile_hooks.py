@@ -235,6 +235,9 @@ class CompiledRuns:
 
     def __enter__(self) -> "CompiledRuns":
         self._remove = add_compile_listener(self)
+        config = sys.modules.get("torch._dynamo.config")
+        # Code that torch loads from a saved trace runs without a compile, and without a call of this hook.
+        self._can_count = self._can_count and not getattr(config, "caching_precompile", False)
         if self._can_count:
             self._previous = _GUARD_HOOK.get()(self._on_guards_checked)
         return self

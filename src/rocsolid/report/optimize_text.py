@@ -1,0 +1,62 @@
+"""The report of `rocsolid optimize` as text for a terminal."""
+
+from collections.abc import Iterator
+
+from rocsolid.model.form import Form
+from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
+from rocsolid.report.terminal import Terminal
+
+_COLOURS = {
+    FormOutcome.CHOSEN: ("green", "bold"),
+    FormOutcome.WRONG: ("red",),
+    FormOutcome.FAILED: ("red",),
+    FormOutcome.SKIPPED: ("dim",),
+}
+_LARGE_NOISE = 0.2
+
+
+def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str = "") -> str:
+    """Return the chosen form, a table of all forms, the noise, and what to do next."""
+    headline = f"{report.name}: {report.chosen.label!r} was chosen, because {report.why}"
+    lines = [terminal.paint(terminal.wrap(headline, indent="  ", first=""), "bold")]
+    lines.append(terminal.wrap(f"{report.machine}, profile {report.profile}", indent="  "))
+    width = max(len(result.form.label) for result in report.forms)
+    for result in report.forms:
+        lines += _form(result, width, terminal)
+    if any(result.timing for result in report.forms):
+        busy = " (large: the machine is busy, measure again)" if report.noise > _LARGE_NOISE else ""
+        lines.append(f"  noise of this run: {report.noise:.1%}{busy}")
+    if report.unused_because:
+        lines.append(terminal.wrap(f"not in use: {report.unused_because}; the model runs in eager", indent="  "))
+    if report.longest_call_ms is not None:
+        text = f"slowest call of the model while it was compiled in the background: {report.longest_call_ms:.1f} ms"
+        lines.append(terminal.wrap(text, indent="  "))
+    lines += [terminal.wrap(f"next: {line}", indent="      ", first="") for line in _next_steps(report, workload)]
+    return "\n".join(lines) + "\n"
+
+
+def _form(result: FormResult, width: int, terminal: Terminal) -> Iterator[str]:
+    marker = "*" if result.outcome is FormOutcome.CHOSEN else " "
+    label = terminal.paint(f"{marker} {result.form.label:<{width}}", *_COLOURS.get(result.outcome, ()))
+    parts = [str(result.timing) if result.timing else result.outcome.value]
+    if result.against_eager:
+        parts.append(f"{result.against_eager.speedup:.2f} times as fast")
+    yield f"{label}  {', '.join(parts)}"
+    details = [f"set-up {result.setup_s:.1f} s"]
+    if result.relative_error is not None:
+        details.append(f"relative error {result.relative_error:.1e}")
+    if result.why:
+        details.append(result.why)
+    indent = " " * (width + 4)
+    yield terminal.paint(terminal.wrap(", ".join(details), indent=indent), "dim")
+
+
+def _next_steps(report: OptimizeReport, workload: str) -> Iterator[str]:
+    if not workload:
+        return
+    if report.chosen is Form.EAGER:
+        yield f"rocsolid profile {workload} shows where the time goes"
+        yield f"rocsolid tune {workload} also tries compiler settings"
+    else:
+        yield "in your program: fast = rs.optimize(model, example_inputs), then call fast instead of model"
+        yield f"rocsolid tune {workload} also tries compiler settings"
