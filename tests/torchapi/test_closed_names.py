@@ -18,6 +18,8 @@ pytestmark = pytest.mark.torch
 import rocsolid as rs  # noqa: E402
 from rocsolid.errors import UnsupportedTorchError  # noqa: E402
 from rocsolid.model.probed_name import ProbedName  # noqa: E402
+from rocsolid.observe.breaks import find_breaks  # noqa: E402
+from rocsolid.ops.audit_op import audit_op  # noqa: E402
 from rocsolid.probe import private_names  # noqa: E402
 from rocsolid.torchapi import private_api  # noqa: E402
 from rocsolid.torchapi.name_probes import load_all_names  # noqa: E402
@@ -68,15 +70,16 @@ def observe() -> None:
         return x + 1
 
     with rs.record_compiles() as recorder:
-        torch.compile(broken, backend="eager")(torch.ones(2))
+        report = find_breaks(broken, (torch.ones(2),), backend="eager")
     assert recorder.log is not None
-    assert rs.breaks(broken, torch.ones(2)).function == "broken"
+    assert report.function == "broken"
 
 
 def operators() -> None:
     name = f"closed::double{random.getrandbits(60)}"
     operator = rs.vendor_op(name, double, schema="(Tensor x) -> Tensor", fake=torch.empty_like)
     assert torch.equal(operator(torch.ones(2)), double(torch.ones(2)))
+    assert audit_op(name).findings is not None
 
 
 SCENARIOS: dict[str, Callable[[], None]] = {f.__name__: f for f in (capture, compile_and_guard, observe, operators)}
