@@ -9,7 +9,7 @@ tests is skipped, so an interrupted run continues where it stopped. An environme
 """
 
 import argparse
-import datetime
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -40,7 +40,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("tests", nargs="*", help="test files or folders; all if none is given")
     parser.add_argument("--release", action="append", choices=RELEASES, help="only this release; can be repeated")
-    parser.add_argument("--ends", action="store_true", help="a few tests with the oldest and the newest; keep no result")
+    parser.add_argument(
+        "--ends", action="store_true", help="a few tests with the oldest and the newest; keep no result"
+    )
     parser.add_argument("--install-only", action="store_true", help="make the environments and stop")
     parser.add_argument("--folder", type=Path, default=ROOT / ".rocsolid/torch", help="where the environments are")
     parser.add_argument("--deadline", type=float, default=None, help="seconds for all tests together")
@@ -111,7 +113,7 @@ def run_tests(python: Path, release: str, tests: list[str], deadline_s: float | 
         "build": build,
         "triton": RELEASES[release],
         "python": version,
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
         "commit": commit(),
         "tests": tests or ["all"],
         "seconds": round(time.monotonic() - started),
