@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocsolid.catalog.registry import find
-from rocsolid.model.release import Span
 from rocsolid.torchapi.config.source import Build, read_configs
 from rocsolid.torchapi.name_probes import load_all_names
 from rocsolid.torchapi.private_api import PrivateName
@@ -129,7 +128,7 @@ def differences(old: Release, new: Release) -> Iterator[str]:
     for declared in load_all_names():
         gone = old.names.get(str(declared), False) and not new.names[str(declared)]
         if gone and declared.releases.holds(new.version):
-            yield f"  {declared}: declared for torch {declared.releases or Span()}; without it, {declared.without}"
+            yield f"  {declared}: declared for torch {declared.releases}; without it, {declared.without}"
 
 
 def other_defaults(old: Release, new: Release) -> Iterator[str]:

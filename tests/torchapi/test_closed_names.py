@@ -173,8 +173,13 @@ def test_a_future_torch_starts_with_the_probes_and_one_warning(
     ]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(torch, "__version__", ("2.16.0", "2.16.0.dev20261117+cpu", "3.0.0+rocm10.1")[seed])
-    probes = []
-    monkeypatch.setattr(private_names, "probe_private_names", lambda: probes.append(1) or (results, ""))
+    probes: list[int] = []
+
+    def probe() -> tuple[list[ProbedName], str]:
+        probes.append(1)
+        return results, ""
+
+    monkeypatch.setattr(private_names, "probe_private_names", probe)
     private_names.check_new_torch.cache_clear()
     try:
         with caplog.at_level(logging.WARNING, "rocsolid"):
