@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 TRITON ?= triton==3.7.1
 
-.PHONY: demo test checks-and-slow-tests other-tests test-hip lint types contracts docs docs-serve generate tutorials unit fuzz browser clean
+.PHONY: demo test matrix matrix-ends matrix-environments checks-and-slow-tests other-tests test-hip lint types contracts docs docs-serve generate tutorials unit fuzz browser clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
@@ -24,6 +24,17 @@ checks-and-slow-tests: lint types contracts docs
 other-tests:
 	$(BIN)/python -m pytest $(addprefix --ignore=,$(SLOW_TESTS))
 
+# Every supported torch release in its own environment (5 to 8 GB each), one after the other; finished ones are skipped.
+# One release: make test VENV=/tmp/torch-2.15 TORCH=torch==2.15.0 TRITON=triton==3.9.0
+matrix:
+	$(PYTHON) scripts/torch_matrix.py
+
+# What CI adds to `make test`: a few tests with the oldest and the newest release.
+matrix-ends:
+	$(PYTHON) scripts/torch_matrix.py --ends --deadline 420
+
+matrix-environments:
+	$(PYTHON) scripts/torch_matrix.py --ends --install-only
 
 $(VENV)/.base: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)

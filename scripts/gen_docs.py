@@ -34,6 +34,7 @@ from rocsolid.report.capture_rules import table_page
 from rocsolid.report.reference_pages import evidence_list, problem_page, profile_page, rule_page, setting_page
 from rocsolid.rules.engine import all_rules
 from rocsolid.torchapi.config.upstream import known_releases, upstream
+from torch_matrix import matrix_page
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDERS = ("rules", "settings", "problems", "profiles", "generated")
@@ -152,6 +153,7 @@ def pages() -> Iterator[tuple[str, str]]:
     )
     yield "generated/models.md", page(quiet, measured, "models-on-h200.svg", autotuned, programs)
     yield "generated/models-on-h200.svg", drawn(measured)
+    yield "generated/torch-releases.md", matrix_page()
     yield "generated/contributing.md", contributing()
 
 

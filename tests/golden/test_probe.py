@@ -37,6 +37,7 @@ from rocsolid.model.environment import (
 )
 from rocsolid.model.finding import Finding
 from rocsolid.model.platform import Platform
+from rocsolid.model.probed_name import ProbedName
 from rocsolid.model.redact import HIDDEN
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.probe.diff import compare_probes
@@ -143,7 +144,16 @@ def test_difference() -> None:
 
 def test_doctor() -> None:
     crash = (Path("/tmp/rocsolid-crashes-1000/crash-20261115-101500-abc.txt"),)  # noqa: S108 - only printed
-    text = doctor_text(machine(), version="1.2.3", extras={"trace": True, "tune": False}, crashes=crash)
+    names = (
+        ProbedName(name="torch._foreach_copy_", without="rs.capture: tensors are copied one by one"),
+        ProbedName(
+            name="torch._C._dynamo.guards.TensorGuards",
+            without="rs.capture: inputs are compared in Python, so a replay costs more CPU time",
+            problem="it exists, and does something else than rocsolid needs",
+        ),
+        ProbedName(name="torch._C._cuda_releasePool", without="", skipped="only builds with CUDA or ROCm have it"),
+    )
+    text = doctor_text(machine(), version="1.2.3", extras={"trace": True, "tune": False}, crashes=crash, names=names)
     check_golden("probe/doctor", text)
 
 

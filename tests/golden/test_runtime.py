@@ -26,6 +26,7 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.api import safety
+from rocsolid.model.release import span
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.race import RacedForm, expect, prepare
 from rocsolid.probe.pretended import require_no_gpu
@@ -35,7 +36,7 @@ from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.guard import Guard
 from rocsolid.runtime.launch.protect import Protection, set_variables
 from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private_name
+from rocsolid.torchapi.private_api import PrivateName
 
 pytestmark = pytest.mark.torch
 PROGRAM = """\
@@ -371,7 +372,12 @@ def test_pretended_chip_messages(check: Callable[..., None], caplog: pytest.LogC
 
 
 def test_private_api_messages(check: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
-    missing = private_name("torch.utils._config_module", "ConfigModule.no_such_method", "2.6..2.8")
+    missing = PrivateName(
+        module="torch.utils._config_module",
+        name="ConfigModule.no_such_method",
+        releases=span("2.6..2.8"),
+        without="rs.guard: refused values are not reported",
+    )
     text = error_of(missing.get)
 
     class Owner:

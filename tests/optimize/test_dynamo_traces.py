@@ -281,8 +281,8 @@ def test_dropped_guards_are_collected_and_their_warnings_hidden(
     with precompile.saving_traces(add_one, tmp_path, {}) as dropped:
         logger.warning("%s guard on %s is dropped with caching_precompile=True.", "ID_MATCH", "L['self'].act")
         assert torch._dynamo.config.caching_precompile
-        assert precompile._CACHE.get().path_prefix() == str(tmp_path)
+        assert precompile._PATH_PREFIX.get()() == str(tmp_path)
     assert dropped == ["L['self'].act"]
     assert not torch._dynamo.config.caching_precompile
-    assert precompile._CACHE.get().path_prefix() != str(tmp_path)
+    assert precompile._PATH_PREFIX.get()() != str(tmp_path)
     assert not [m for m in caplog.messages if "dropped" in m]

@@ -396,4 +396,73 @@ PROBLEMS = (
             issue("ROCm/rccl#696", "RCCL warns if the flag is on."),
         ),
     ),
+    KnownProblem(
+        id="hip-graph-kernels-missing-from-profiles",
+        title="Kernels of HIP graphs are missing from torch.profiler traces",
+        when=on(Platform.ROCM, rocm="7.2.."),
+        severity=Severity.WARNING,
+        symptom=(
+            "A trace of a replayed HIP graph contains a part of its kernels or none, while the same work in eager is complete. "
+            "It happens with a newer ROCm too, because the torch wheel brings its own older HIP and roctracer libraries in "
+            "torch/lib, and its RPATH has precedence over LD_LIBRARY_PATH."
+        ),
+        fix=(
+            "Use a torch wheel that was built with ROCm 7.2.2 or later, or start the program with LD_PRELOAD set to "
+            "libamdhip64.so and libroctracer64.so of the installed ROCm 7.2.2 or later."
+        ),
+        verify="Profile ten replays of a graph with a known number of kernels, and count the kernels in the trace.",
+        status="fixed in ROCm 7.2.2; wheels with older bundled libraries are still affected as of 2026-08",
+        evidence=(
+            issue(
+                "sgl-project/sglang#35390",
+                "448 of 512 kernels recorded on MI300X and MI355X with the wheel's libraries, 512 with those of ROCm 7.2.4.",
+            ),
+            issue("ROCm/ROCm#6102", "The tracer drops kernel events of graph launches; fixed in 7.2.2."),
+        ),
+    ),
+    KnownProblem(
+        id="hipblaslt-jit-stall-on-rdna",
+        title="The first compiled step stalls for minutes in hipBLASLt on RDNA GPUs, in every process",
+        when=on(Platform.ROCM, archs=("gfx10", "gfx11", "gfx12")),
+        severity=Severity.WARNING,
+        symptom=(
+            "The first call of a compiled model seems frozen for minutes and prints Composable Kernel descriptors such as "
+            "a_grid_desc_m_ak_container_. hipBLASLt builds kernels for matmul shapes that it has none for, and keeps them "
+            "for one process only."
+        ),
+        fix="Set DISABLE_ADDMM_HIP_LT=1 before the start: torch then uses rocBLAS, which has kernels for every shape.",
+        verify="Start twice and time the first call of the compiled model: both take seconds.",
+        status="open in hipBLASLt as of 2026-07",
+        evidence=(
+            issue(
+                "unslothai/unsloth-zoo#921",
+                "Explains the cause on gfx1151 and sets the variable on RDNA; eager code does not show it.",
+            ),
+        ),
+    ),
+    KnownProblem(
+        id="launches-from-a-distant-numa-node",
+        title="Graph launches have gaps when the process runs on CPUs far from the GPU",
+        when=on(Platform.ROCM),
+        severity=Severity.INFO,
+        symptom=(
+            "The time between the launches of a graph, or between its kernels, varies from start to start. The process runs "
+            "on CPUs of another NUMA node than the GPU's, so that every packet and every index crosses the link between them."
+        ),
+        fix=(
+            "Bind the process to the GPU's NUMA node, e.g. numactl --cpunodebind=0 --membind=0 python serve.py. "
+            "rocm-smi --showtoponuma lists the node of each GPU."
+        ),
+        verify="`rocsolid trace` of the bound and the unbound process: compare the idle time between kernels.",
+        status="newer HIP runtimes prefer the GPU's node unless the program has set its own CPU mask",
+        evidence=(
+            issue(
+                "ROCm/rocm-systems#6134",
+                "The runtime places queues and graph packets near the GPU, and AMD_CPU_AFFINITY is on by default.",
+            ),
+            issue(
+                "ROCm/rocm-systems#6855", "Adds AMD_GRAPH_CPU_AFFINITY, which binds the thread for each graph launch."
+            ),
+        ),
+    ),
 )

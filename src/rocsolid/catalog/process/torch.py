@@ -47,6 +47,39 @@ SETTINGS = (
     _override("the backend", "TORCH_COMPILE_OVERRIDE_BACKENDS"),
     Setting(
         owner=Owner.PROCESS,
+        name="TORCHINDUCTOR_LITE_MODE",
+        value_type=str,
+        summary='With 1, every compile uses the settings of mode="lite": operators fall back, and passes are off.',
+        valid=on(torch="2.15.."),
+        hazards=(
+            Hazard(
+                value="1",
+                severity=Severity.WARNING,
+                why="Compiled code is then hardly faster than eager, whatever mode= says.",
+                evidence=(
+                    source(
+                        "torch 2.15.0 torch/_inductor/config.py lite_mode_default",
+                        "With 1, fusion and graph passes are off by default; it is meant for torch's own tests.",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.PROCESS,
+        name="TORCH_COMPILE_STATIC_SOURCES",
+        value_type=str,
+        summary="Inputs, by their names in Dynamo, whose sizes are never made dynamic.",
+        valid=on(torch="2.15.."),
+        evidence=(
+            source(
+                "torch 2.15.0 torch/compiler/config.py static_sources",
+                "It is stronger than dynamic_sources and unbacked_sources.",
+            ),
+        ),
+    ),
+    Setting(
+        owner=Owner.PROCESS,
         name="TORCHDYNAMO_DISABLE",
         value_type=str,
         summary="1 makes torch.compile return functions unchanged.",

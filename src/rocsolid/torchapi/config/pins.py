@@ -227,7 +227,11 @@ class _PinRegistry:
                 }
                 config_patch = original(config, kept)
                 suggested = [k for k in kept if any(f"{owner}.{k}" in pins.suggested for pins in self.pins)]
-                return _restore_overrides_on_exit(config_patch, config, suggested) if suggested else config_patch
+                return (
+                    _restore_overrides_on_exit(config_patch, config, suggested)
+                    if suggested and _can_pin()
+                    else config_patch
+                )
 
             return refusing_patch
 

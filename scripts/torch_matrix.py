@@ -1,0 +1,190 @@
+"""Run the tests with every supported torch release, each in its own environment, and keep the results.
+
+    python scripts/torch_matrix.py                         every release, every test (hours)
+    python scripts/torch_matrix.py --release 2.15.0        one release
+    python scripts/torch_matrix.py --ends --deadline 480   what CI adds: a few tests with the oldest and the newest release
+
+Results are written to evidence/torch-matrix.json after each release. A release that has a result for the same commit and the same
+tests is skipped, so an interrupted run continues where it stopped. An environment takes 5 to 8 GB below --folder.
+"""
+
+import argparse
+import datetime as dt
+import json
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "evidence/torch-matrix.json"
+# The Triton release that belongs to each torch release.
+RELEASES = {
+    "2.9.1": "3.5.1",
+    "2.10.0": "3.6.0",
+    "2.11.0": "3.6.0",
+    "2.12.1": "3.7.0",
+    "2.13.0": "3.7.1",
+    "2.14.1": "3.8.0",
+    "2.15.0": "3.9.0",
+}
+# What differs most between releases, and fits into a CI run of 30 minutes next to the whole suite.
+CI_TESTS = ("tests/torchapi/test_private_api.py", "tests/torchapi/test_closed_names.py", "tests/ops/test_vendor_op.py")
+
+
+def main() -> None:
+    """Run the releases that have no result yet; exit 1 if a test failed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("tests", nargs="*", help="test files or folders; all if none is given")
+    parser.add_argument("--release", action="append", choices=RELEASES, help="only this release; can be repeated")
+    parser.add_argument(
+        "--ends", action="store_true", help="a few tests with the oldest and the newest; keep no result"
+    )
+    parser.add_argument("--install-only", action="store_true", help="make the environments and stop")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".rocsolid/torch", help="where the environments are")
+    parser.add_argument("--deadline", type=float, default=None, help="seconds for all tests together")
+    args = parser.parse_args()
+    names = list(RELEASES)
+    releases = [names[0], names[-1]] if args.ends else args.release or names
+    tests = list(CI_TESTS) if args.ends else args.tests
+    ends_at = time.monotonic() + args.deadline if args.deadline else None
+    failed = False
+    for release in releases:
+        kept = read_results()["releases"].get(release, {})
+        if not args.ends and (kept.get("commit"), kept.get("tests")) == (commit(), tests or ["all"]):
+            print(f"matrix: torch {release}: done before for this commit", flush=True)
+            failed |= bool(kept["failed"])
+            continue
+        python = make_environment(release, args.folder)
+        if python is None or args.install_only:
+            continue
+        left_s = None if ends_at is None else ends_at - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            print(f"matrix: torch {release}: NOT RUN, no time is left", flush=True)
+            continue
+        result = run_tests(python, release, tests, left_s)
+        if result is None:
+            print(f"matrix: torch {release}: NOT FINISHED within its {left_s:.0f} s", flush=True)
+            continue
+        skipped = sum(result["skipped"].values())
+        print(
+            f"matrix: torch {release}: {result['passed']} passed, {skipped} skipped, {len(result['failed'])} failed",
+            flush=True,
+        )
+        for test in result["failed"]:
+            print(f"  {test}", flush=True)
+        failed |= bool(result["failed"])
+        if not args.ends:
+            keep(release, result)
+    sys.exit(1 if failed else 0)
+
+
+def make_environment(release: str, folder: Path) -> Path | None:
+    """Return the Python of an environment with this release; None, with a line that says so, where it cannot be installed."""
+    target = folder / release
+    started = time.monotonic()
+    command = ["make", "--silent", f"VENV={target}", f"TORCH=torch=={release}", f"TRITON=triton=={RELEASES[release]}"]
+    done = subprocess.run([*command, f"{target}/.test"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        print(f"matrix: torch {release}: NOT RUN, it cannot be installed here ({last[:200]})", flush=True)
+        return None
+    print(f"matrix: torch {release}: environment ready after {time.monotonic() - started:.0f} s", flush=True)
+    return target / "bin/python"
+
+
+def run_tests(python: Path, release: str, tests: list[str], deadline_s: float | None) -> dict[str, Any] | None:
+    """Run pytest with this Python; None if it did not end in time."""
+    report = python.parents[1] / "report.xml"
+    report.unlink(missing_ok=True)
+    started = time.monotonic()
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *tests]
+    try:
+        subprocess.run(command, cwd=ROOT, check=False, timeout=deadline_s, stdout=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return None
+    code = "import platform, torch; print(torch.__version__, platform.python_version())"
+    told = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
+    build, version = told.stdout.split()
+    return {
+        "build": build,
+        "triton": RELEASES[release],
+        "python": version,
+        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
+        "commit": commit(),
+        "tests": tests or ["all"],
+        "seconds": round(time.monotonic() - started),
+        **read_report(report),
+    }
+
+
+def read_report(report: Path) -> dict[str, Any]:
+    """Count passes, skips by reason and failures in a JUnit file that pytest wrote."""
+    skipped: Counter[str] = Counter()
+    failed: list[str] = []
+    passed = 0
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it
+        name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.append(name)
+        elif (skip := case.find("skipped")) is not None:
+            skipped[skip.get("message", "")] += 1
+        else:
+            passed += 1
+    return {"passed": passed, "skipped": dict(sorted(skipped.items())), "failed": sorted(failed)}
+
+
+def commit() -> str:
+    """The commit of the working tree, with a mark if files were changed since."""
+    commands = (["git", "rev-parse", "--short=12", "HEAD"], ["git", "status", "--porcelain", "src", "tests"])
+    head, changed = (
+        subprocess.run(c, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip() for c in commands
+    )
+    return head + ("+changes" if changed else "")
+
+
+def read_results() -> dict[str, Any]:
+    """The kept results."""
+    empty = {"schema": "rocsolid/torch-matrix/1", "command": "make matrix", "releases": {}}
+    results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else empty
+    return results
+
+
+def keep(release: str, result: dict[str, Any]) -> None:
+    """Add the result of one release to the file."""
+    results = read_results()
+    results["releases"][release] = result
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def matrix_page() -> str:
+    """The page with the results, for the documentation."""
+    lines = [
+        "# Tests by torch release",
+        "",
+        "`make matrix` runs the tests with every supported release and writes this table.",
+        "A test that cannot apply to a release is skipped, with the reason; no test is skipped because it fails.",
+        "",
+        "| torch | Triton | Python | Tests | Passed | Skipped | Failed | Date |",
+        "|---|---|---|---|--:|--:|--:|---|",
+    ]
+    results = read_results()["releases"]
+    for release in sorted({*RELEASES, *results}, key=lambda r: [int(part) for part in r.split(".")]):
+        row = results.get(release)
+        if row is None:
+            lines.append(f"| {release} | {RELEASES[release]} | | not run yet | | | | |")
+            continue
+        tests = "all" if row["tests"] == ["all"] else ", ".join(f"`{test}`" for test in row["tests"])
+        counts = f"{row['passed']} | {sum(row['skipped'].values())} | {len(row['failed'])}"
+        lines.append(f"| {row['build']} | {row['triton']} | {row['python']} | {tests} | {counts} | {row['date']} |")
+    for release, row in results.items():
+        if row["failed"]:
+            lines += ["", f"## Failed with {release}", "", *(f"- `{test}`" for test in row["failed"])]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

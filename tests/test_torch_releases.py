@@ -1,0 +1,101 @@
+"""The matrix of torch releases, and the comparison of two releases."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import compare_torch
+import torch_matrix
+from rocsolid.catalog.chips import TRITON_RELEASES
+from rocsolid.catalog.support import SUPPORTED_TORCH
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.a.test_b" name="test_one"/>
+<testcase classname="tests.a.test_b" name="test_two"><failure message="no"/></testcase>
+<testcase classname="tests.a.test_b" name="test_three"><error message="no"/></testcase>
+<testcase classname="tests.a.test_b" name="test_four"><skipped message="no ROCm or CUDA device"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_the_matrix_has_every_supported_release_with_its_triton() -> None:
+    minors = {release.rpartition(".")[0]: triton for release, triton in torch_matrix.RELEASES.items()}
+
+    assert next(iter(minors)) == SUPPORTED_TORCH.first
+    assert list(minors)[-1] == SUPPORTED_TORCH.last
+    assert len(minors) == 7
+    for minor, triton in TRITON_RELEASES.items():
+        assert minors[minor].startswith(triton)
+
+
+def test_a_report_is_counted_with_the_reasons_of_skips(tmp_path: Path) -> None:
+    file = tmp_path / "report.xml"
+    file.write_text(REPORT)
+
+    assert torch_matrix.read_report(file) == {
+        "passed": 1,
+        "skipped": {"no ROCm or CUDA device": 1},
+        "failed": ["tests/a/test_b.py::test_three", "tests/a/test_b.py::test_two"],
+    }
+
+
+def test_results_are_kept_one_release_at_a_time_and_finished_ones_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = []
+
+    def run_tests(_python: Path, release: str, tests: list[str], _deadline_s: float | None) -> dict[str, object]:
+        ran.append(release)
+        counts = {"passed": 3, "skipped": {}, "failed": [], "build": release, "triton": "3", "python": "3.11"}
+        return {**counts, "commit": "abc", "tests": tests or ["all"], "date": "2026-11-17"}
+
+    monkeypatch.setattr(torch_matrix, "RESULTS", tmp_path / "torch-matrix.json")
+    monkeypatch.setattr(torch_matrix, "commit", lambda: "abc")
+    monkeypatch.setattr(
+        torch_matrix, "make_environment", lambda release, _: None if release == "2.10.0" else Path("python")
+    )
+    monkeypatch.setattr(torch_matrix, "run_tests", run_tests)
+    for arguments in (["--release", "2.15.0"], ["--release", "2.15.0", "--release", "2.9.1", "--release", "2.10.0"]):
+        monkeypatch.setattr("sys.argv", ["torch_matrix.py", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            torch_matrix.main()
+        assert stopped.value.code == 0
+
+    assert ran == ["2.15.0", "2.9.1"]
+    assert list(json.loads((tmp_path / "torch-matrix.json").read_text())["releases"]) == ["2.15.0", "2.9.1"]
+    assert "torch 2.15.0: done before for this commit" in capsys.readouterr().out
+    assert "| 2.9.1 | 3 | 3.11 | all | 3 | 0 | 0 | 2026-11-17 |" in torch_matrix.matrix_page()
+    assert "| 2.10.0 | 3.6.0 | | not run yet |" in torch_matrix.matrix_page()
+
+
+def plant(folder: Path, version: str, config: str) -> Path:
+    for owner in ("_inductor", "_dynamo", "_functorch", "compiler", "fx/experimental"):
+        (folder / owner).mkdir(parents=True)
+    (folder / "version.py").write_text(f"__version__ = '{version}'\n")
+    (folder / "_inductor/config.py").write_text("import os\nimport torch\n" + config)
+    (folder / "_inductor/__init__.py").write_text(
+        "def list_mode_options(mode=None, dynamic=None):\n"
+        f"    return {{'reduce-overhead': {{'triton.cudagraphs': True, 'since': '{version}'}}}}\n"
+    )
+    return folder
+
+
+def test_the_comparison_names_what_the_catalogue_lacks(tmp_path: Path) -> None:
+    old = plant(tmp_path / "old", "2.98.0", "kept = 1\nchanged = 1\ngone = True\nmax_autotune = False\n")
+    new = plant(
+        tmp_path / "new",
+        "2.99.0",
+        "kept = 1\nchanged = 2\nbrand_new = os.environ.get('TORCHINDUCTOR_BRAND_NEW') == '1'\n"
+        "numerics = 'default'\nmax_autotune = bool(torch.version.hip)\n",
+    )
+
+    lines = list(compare_torch.differences(compare_torch.read(old), compare_torch.read(new)))
+
+    assert lines[0] == "torch 2.98.0 -> 2.99.0"
+    assert "  * inductor.brand_new = False" in lines
+    assert "    inductor.numerics = 'default'" in lines
+    assert "  inductor.gone" in lines
+    assert "  inductor.changed: 1 -> 2" in lines
+    assert "  inductor.max_autotune: False, on ROCm False -> True" in lines
+    assert "  * TORCHINDUCTOR_BRAND_NEW" in lines
+    assert any(line.startswith("  reduce-overhead: ") for line in lines)
