@@ -1,5 +1,6 @@
 """The HTML page of a trace in a real browser: speed, zoom, search, sorting, gap details, dark mode."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,30 @@ def test_zoom_with_buttons_and_keys(page: "Page") -> None:
     assert view(page)[0] > half[0]
     page.locator("#timeline canvas").press("0")
     assert view(page) == whole
+
+
+def test_a_selected_range_is_added_up_and_an_event_shows_its_launch(page: "Page") -> None:
+    page.locator("#timeline canvas").press("0")
+    settle(page)
+    box = page.locator("#timeline canvas").bounding_box()
+    assert box
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 191, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 40, steps=2)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    text = page.locator("#timeline-detail").inner_text()
+    found = re.search(r"selected: ([\d,]+) device events, .* of device time", text)
+    lanes = page.evaluate("JSON.parse(document.getElementById('timeline-about').textContent).lanes")
+    on_device = sum(lane["count"] for lane in lanes if lane["kind"] != "host")
+    assert found
+    assert 0.97 * on_device < int(found[1].replace(",", "")) <= on_device
+    page.get_by_label("search events").fill("layer_norm")
+    until(lambda: page.evaluate("document.getElementById('timeline-found').value.endsWith('events')"))
+    page.get_by_label("search events").press("Enter")
+    assert "launched by " in page.locator("#timeline-detail").inner_text()
+    page.get_by_label("search events").press("Escape")
 
 
 def test_search_steps_through_events(page: "Page") -> None:

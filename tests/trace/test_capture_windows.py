@@ -78,17 +78,16 @@ def test_a_short_capture_does_not_hide_late_launches(tmp_path: Path) -> None:
     found = launch_bound(trace)
 
     assert found.severity is Severity.WARNING
-    assert found.fix.startswith("Capture the call in a graph: fast = rs.capture(model). Expected gain: up to 0.78 ms")
+    assert found.fix.startswith("Capture the call in a graph: fast = rs.capture(model). Recoverable: ")
+    assert found.facts["recoverable_ms"][1] == pytest.approx(0.78, abs=0.005)  # type: ignore[index]
     assert found.why.endswith("Another 0.10 ms passed while a graph was captured.")
 
 
 def test_without_a_capture_the_fix_is_to_capture(tmp_path: Path) -> None:
     found = launch_bound(read(tmp_path))
 
-    assert (
-        found.fix
-        == "Capture the call in a graph: fast = rs.capture(model). Expected gain: up to 0.88 ms, 98% of the traced time."
-    )
+    assert found.fix.startswith("Capture the call in a graph: fast = rs.capture(model). Recoverable: ")
+    assert " to 0.88 ms" in found.fix
     assert "capture" not in found.why
     few = launch_bound(replace(read(tmp_path), captures=GraphCaptures(launches_without_work=19, launches=20)))
     assert few.severity is Severity.WARNING

@@ -13,6 +13,7 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 from rocsolid.api.trace import analyze_traces
+from rocsolid.trace.read import read_trace
 
 
 def read_checked(out: Path) -> list[dict[str, Any]]:
@@ -118,3 +119,19 @@ def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path) -> None:
         3,
         "rocsolid: error: writing Parquet needs an optional package: pip install 'rocsolid[parquet]'\n",
     )
+
+
+def test_events_of_devices_are_never_left_out_of_the_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rocsolid.trace.export import timeline as module
+
+    columns = read_trace(real("h200_policy_inference_25ms_39hz.json"))
+    whole = module.build_timeline(columns)
+    monkeypatch.setattr(module, "MAX_HOST_EVENTS", 10)
+    thin = module.build_timeline(columns)
+
+    for built in (whole, thin):
+        assert sum(lane.count for lane in built.lanes if lane.kind != "host") == len(columns.device)
+    assert whole.dropped_events == 0
+    assert sum(lane.count for lane in thin.lanes if lane.kind == "host") <= 10
+    assert thin.dropped_events > 300
+    assert any("inputs " in text and "grid " in text for text in whole.details)

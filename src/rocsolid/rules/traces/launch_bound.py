@@ -31,7 +31,6 @@ from rocsolid.rules.recoverable import recoverable
 _MIN_LATE_SHARE = 0.1  # of the traced time
 _MIN_SHARE = 0.02  # less is only a note
 _ASSUMPTION = "every launch comes early enough"
-_NO_GAIN = {"gain": ""}
 _MIN_REPLAYED_SHARE = 0.5  # of the kernel time
 _CAPTURE_ADVICE = "Capture the call in a graph: fast = rs.capture(model)."
 _REPLAYED_ADVICE = "Most kernels already run in graph replays: reduce the CPU work between replays, or capture it too."
@@ -57,7 +56,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="{subject} waits {waited_ms:.2f} ms of {span_ms:.2f} ms ({share:.0%}) for {gaps} late launches",
     why="The CPU makes {launches} launch calls for {kernels} kernels; {replayed:.0%} of the kernel time is in graph replays.{capture}",
-    fix="{advice} {gain}",
+    fix="{advice}{gain}",
     check="rocsolid compare before.json.gz after.json.gz",
     since="0.1",
 )
@@ -75,7 +74,8 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
     probably_capturing = not captures.count and captures.launches_without_work >= max(
         _MIN_LAUNCHES_WITHOUT_WORK, _MIN_SHARE_WITHOUT_WORK * captures.launches
     )
-    capturing = total_ns - captured_ns < threshold_ns or probably_capturing or captures.count > 0
+    mostly_captures = captures.count > 0 and 2 * captures.recorded_launches > captures.launches
+    capturing = total_ns - captured_ns < threshold_ns or probably_capturing or mostly_captures
     waited_ns = total_ns if capturing else total_ns - captured_ns
     longest_ns = max((idle.longest_ns for idle in late), default=0)
     outlier = not capturing and longest_ns > _MIN_OUTLIER_SHARE * waited_ns and sum(i.gap_count for i in late) > 1
@@ -93,6 +93,7 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
         advice = _REPLAYED_ADVICE if replayed >= _MIN_REPLAYED_SHARE else _CAPTURE_ADVICE
         if in_launch_ns > waited_ns / 2:
             advice = _GRAPH_LAUNCH_ADVICE.format(in_launch_ms=in_launch_ns / 1e6, waited_ms=waited_ns / 1e6)
+    gain = recoverable(waited_ns - in_call_ns, waited_ns, _ASSUMPTION)
     yield RULE.found(
         f"device {device.device}",
         severity=Severity.INFO if capturing or small else None,
@@ -112,5 +113,5 @@ def check_trace(file: TraceFile, device: DeviceTrace) -> Iterator[Finding]:
             longest_ms=longest_ns / 1e6,
         ),
         advice=advice,
-        **(_NO_GAIN if capturing else recoverable(waited_ns - in_call_ns, waited_ns, _ASSUMPTION)),
+        **({"gain": ""} if capturing else {**gain, "gain": f" {gain['gain']}"}),
     )

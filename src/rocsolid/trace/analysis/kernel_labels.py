@@ -54,8 +54,7 @@ def _mangled_words(name: str) -> list[str]:
                 words += [word] if not word.startswith("_GLOBAL__N") else []
                 position = end
                 continue
-        position += 1
-        if name[position - 1] == "L":  # a number as a template argument, such as Li16E
-            skip = re.compile(r"[a-z]\d+E").match(name, position)
-            position = skip.end() if skip else position
+        # A number as a template argument, such as Li16E, and a type with its width, such as DF16b, are no identifiers.
+        skip = re.compile(r"L[a-z]\d+E|DF\d+[b_]?|").match(name, position)
+        position = max(skip.end() if skip else 0, position + 1)
     return words

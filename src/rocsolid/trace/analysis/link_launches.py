@@ -11,6 +11,7 @@ from rocsolid.trace.columns import Column, DeviceEvents, HostEvents, TraceColumn
 _GRAPH_LAUNCH: Final = re.compile(r"(cuda|hip|cu)GraphLaunch")
 _SYNC: Final = re.compile(r"(cuda|hip|cu)(Device|Stream|Event|Ctx|Context)Synchronize")
 _BLOCKING_COPY: Final = re.compile(r"(cuda|hip|cu)Memcpy(?!.*Async)(?!.*Peer)")
+_MAX_DEPTH: Final = 200  # of nested operators
 _DATA_LOADER: Final = re.compile(r"enumerate\(DataLoader\)|_BaseDataLoaderIter|DataLoaderIter\.__next__")
 
 
@@ -139,7 +140,6 @@ def _enclosing_operators(columns: TraceColumns, calls: Column) -> Column:
     rows, inverse = np.unique(calls, return_inverse=True)
     found = np.full(len(rows), -1, dtype=np.int64)
     for thread in sorted_unique(columns.calls.thread[rows]):
-        # Go through the calls and the operators of a thread in time order, with a stack of the operators that run.
         thread_calls = np.flatnonzero(columns.calls.thread[rows] == thread)
         thread_calls = thread_calls[np.argsort(columns.calls.start[rows[thread_calls]], kind="stable")]
         thread_ops = np.flatnonzero(ops.thread == thread)
@@ -148,20 +148,30 @@ def _enclosing_operators(columns: TraceColumns, calls: Column) -> Column:
         enclosed = np.searchsorted(call_times, ops.end[thread_ops], side="right")
         thread_ops = thread_ops[enclosed > np.searchsorted(call_times, ops.start[thread_ops], side="left")]
         thread_ops = thread_ops[np.lexsort((-ops.end[thread_ops], ops.start[thread_ops]))]
-        starts, ends, op_rows = ops.start[thread_ops].tolist(), ops.end[thread_ops].tolist(), thread_ops.tolist()
-        open_ops: list[int] = []
-        next_op = 0
-        for call, call_start in zip(thread_calls.tolist(), call_times.tolist(), strict=True):
-            while next_op < len(starts) and starts[next_op] <= call_start:
-                while open_ops and ends[open_ops[-1]] < starts[next_op]:
-                    open_ops.pop()
-                open_ops.append(next_op)
-                next_op += 1
-            while open_ops and ends[open_ops[-1]] < call_start:
-                open_ops.pop()
-            if open_ops:
-                found[call] = op_rows[open_ops[-1]]
+        starts, ends = ops.start[thread_ops], ops.end[thread_ops]
+        parents = _parents(starts, ends)
+        # The operator that began last, or the first of its parents that had not ended.
+        at = np.searchsorted(starts, call_times, side="right") - 1
+        while len(starts) and (ended := (at >= 0) & (ends[at] < call_times)).any():
+            at[ended] = parents[at[ended]]
+        found[thread_calls] = np.where(at >= 0, thread_ops[at], -1) if len(starts) else -1
     return found[inverse]
+
+
+def _parents(starts: Column, ends: Column) -> Column:
+    """Return for each operator the one that encloses it; -1 for none. They are sorted by start, the longer first."""
+    parents = np.full(len(starts), -1, dtype=np.int64)
+    outer_level, left = None, np.arange(len(starts))
+    for _ in range(_MAX_DEPTH):
+        if not len(left):
+            break
+        # An operator is at this level if all earlier ones of the level have ended; the others are inside one of them.
+        first = np.concatenate(([True], starts[left][1:] >= np.maximum.accumulate(ends[left])[:-1]))
+        level, left = left[first], left[~first]
+        if outer_level is not None:
+            parents[level] = outer_level[np.searchsorted(starts[outer_level], starts[level], side="right") - 1]
+        outer_level = level
+    return parents
 
 
 def _operators_by_id(columns: TraceColumns, external: Column) -> Column:
