@@ -44,9 +44,9 @@ def scan_inputs() -> Any:
 def prepared(model: Any, function: Any, x: Any) -> Any:
     examples = [Example((x,), {})]
     expected = expect(model, examples)
-    for form, made in ((Form.EAGER, model), (Form.COMPILED, function)):
-        raced = RacedForm(form=form, make=lambda made=made: made)
-        prepare(raced, examples, expected, float("inf"))
+    eager, raced = RacedForm(form=Form.EAGER, make=lambda: model), RacedForm(form=Form.COMPILED, make=lambda: function)
+    for form in (eager, raced):
+        prepare(form, examples, expected, float("inf"))
     return raced.result
 
 

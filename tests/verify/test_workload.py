@@ -110,6 +110,15 @@ def test_twelve_layers_are_bisected_in_three_minutes(tmp_path: Path) -> None:
     assert culprit["seconds"] < 180
 
 
+@pytest.mark.skipif("VERIFY_FULL" not in os.environ, reason="takes a minute; VERIFY_FULL=1 runs it")
+def test_a_setting_that_makes_the_model_wrong_is_found(tmp_path: Path) -> None:
+    _, report = verify("build_wrong_pass", tmp_path / "report.json", "--form", "compiled", "--bisect")
+
+    culprit = report["forms"][0]["culprit"]
+    assert culprit["setting"] == "inductor.post_grad_custom_post_pass=None"
+    assert culprit["fix"] == 'model = torch.compile(model, options={"post_grad_custom_post_pass": None})'
+
+
 @pytest.mark.gpu
 def test_twelve_layers_are_bisected_in_one_minute_on_a_gpu(tmp_path: Path) -> None:
     _, report = verify("build_wrong_on_gpu", tmp_path / "report.json", "--form", "compiled", "--bisect")

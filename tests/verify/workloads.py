@@ -105,3 +105,19 @@ def build_vendor() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
     op = rs.vendor_op("verify_workloads::half", half, reference=lambda x: x.sin())
     return lambda x: op(x) + 1, (torch.ones(4),), {}
+
+
+def build_wrong_pass() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A model that is compiled with a pass of the user that is wrong."""
+    import torch._inductor.config as inductor
+
+    inductor.post_grad_custom_post_pass = swap_sine
+    torch.manual_seed(0)
+    return lambda x: torch.sin(x) * 2, (torch.randn(4, 8),), {}
+
+
+def swap_sine(graph: Any) -> None:
+    """A pass that replaces `sin` by `cos`."""
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.sin.default:
+            node.target = torch.ops.aten.cos.default

@@ -217,6 +217,10 @@ def _first_wrong_part(bench: Bench, layer: str, backend: str, subsystem: str) ->
 
 
 def _fixing_setting(bench: Bench, layer: str) -> tuple[str, Any] | None:
+    """Return the first setting with which the part is right; None if it is wrong even with all of them."""
+    bench.on_status("bisecting: all settings at once")
+    if bench.ask("part", layer=layer, settings=dict(_SETTINGS)).get("wrong") is not False:
+        return None
     for name, value in _SETTINGS.items():
         bench.on_status(f"bisecting: {name}={value}")
         reply = bench.ask("part", layer=layer, settings={name: value})
