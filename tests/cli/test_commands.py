@@ -79,7 +79,7 @@ def test_report_refuses_a_broken_file(tmp_path: Path, content: str, message: str
 def test_report_refuses_a_binary_file(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
 
-    assert run_cli("report", str(tmp_path / "x.json")).err.endswith("is not a text file\n")
+    assert run_cli("report", str(tmp_path / "x.json")).err.endswith("not a text file\n")
 
 
 def test_version_and_no_command() -> None:

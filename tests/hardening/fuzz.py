@@ -288,6 +288,8 @@ def fuzz_inputs(count: int, seed: int, folder: Path, only: str = "") -> list[str
     all_kinds = [kind for kind in kinds(folder) if only in kind.name]
     slowest, peak_kb = 0.0, 0
     for number in range(count):
+        if number % 10_000 == 0 and number:
+            sys.stderr.write(f"{number:,} inputs: {len(failures)} failed\n")
         kind = all_kinds[number % len(all_kinds)]
         rng = random.Random(f"{seed} {number}")  # noqa: S311
         data = mutate(rng.choice(kind.seeds), rng)
@@ -422,9 +424,8 @@ def main() -> int:
     folder = (args.folder or Path(tempfile.mkdtemp(prefix="rocsolid-fuzz-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["ROCSOLID_LEDGER"] = str(folder / "ledger.db")
-    failures = fuzz_inputs(args.inputs, args.seed, folder, args.only) + fuzz_arguments(
-        args.arguments, args.seed, folder
-    )
+    failures = fuzz_arguments(args.arguments, args.seed, folder)
+    failures += fuzz_inputs(args.inputs, args.seed, folder, args.only)
     sys.stdout.write("\n\n".join(failures[:20]) + "\n" if failures else "")
     return int(bool(failures))
 

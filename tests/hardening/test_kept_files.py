@@ -71,7 +71,7 @@ def test_d3_swapping_folders_while_they_are_read(tmp_path: Path) -> None:
 def test_d3_a_library_of_another_user_is_not_loaded(tmp_path: Path) -> None:
     library = tmp_path / "native/x.so"
     assert user_cache.write_bytes(library, Path("/lib/x86_64-linux-gnu/libm.so.6").read_bytes(), mode=0o700)
-    assert user_cache.load_library(library).cos
+    assert user_cache.load_library(library).cos is not None
     os.chown(library, 12345, -1)
     with pytest.raises(user_cache.UntrustedError, match="belongs to another user"):
         user_cache.load_library(library)

@@ -224,5 +224,5 @@ def test_another_or_broken_database_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rocprofv3 did not write it"):
         read_trace(tmp_path / "x.db")
     (tmp_path / "y.db").write_bytes(b"SQLite format 3\0" + b"garbage" * 1000)
-    with pytest.raises(InputError, match="cannot be read as a database"):
+    with pytest.raises(InputError, match="this is not a rocpd database"):
         read_trace(tmp_path / "y.db")

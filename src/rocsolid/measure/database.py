@@ -64,4 +64,4 @@ def _reason(error: sqlite3.Error, what: str, limit_s: float) -> str:
         return "another program is using it and has locked it; try again when that has ended"
     if "interrupted" in text:
         return f"this is not {what}: reading it takes longer than {limit_s:.0f} s"
-    return f"this is not {what}, or it is damaged ({text[:200]})"
+    return f"this is not {what}, or it is damaged ({text[:200]}); the file was not changed"

@@ -208,5 +208,8 @@ def _require_dict(data: Any, where: str) -> dict[str, Any]:
 
 
 def _mismatch(where: str, data: Any, expected: str) -> str:
-    found = repr(data) if isinstance(data, (bool, float, str, type(None))) else type(data).__name__
+    try:
+        found = json.dumps(data, default=str)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or very deep
+        found = type(data).__name__
     return f"{where}: expected {expected}, found {found[:60]}"

@@ -134,7 +134,7 @@ def _require_ledger(file: Path) -> None:
             if check != "ok":
                 raise InputError(_refusal(file, f"it is damaged ({check.splitlines()[0]})"))
     except OSError as broken:
-        msg = f"cannot read the ledger {file}: {broken.strerror}"
+        msg = f"cannot read the ledger {file}: {broken.strerror}; the file was not changed"
         raise InputError(msg) from broken
 
 

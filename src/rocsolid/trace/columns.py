@@ -1,13 +1,15 @@
 """The columns of numbers that a trace is read into. They are the input of the analysis."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+MAX_DEVICES: Final = 1024
+MAX_KERNEL_NAMES: Final = 20_000
 Column = npt.NDArray[Any]
 RowSelection = Column | slice
 T = TypeVar("T", bound="DeviceEvents | HostEvents | MemoryEvents")
@@ -177,6 +179,31 @@ class GrowingTable(Generic[T]):
 def select_rows(table: T, selection: RowSelection) -> T:
     """Return the rows of a table that a mask, row numbers or a slice select."""
     return type(table)(**{f.name: getattr(table, f.name)[selection] for f in fields(table)})
+
+
+def limit_columns(columns: TraceColumns) -> TraceColumns:
+    """Merge the shortest kernels and drop devices beyond what any real run has: each of them costs time in the analysis."""
+    damage = []
+    devices = sorted_unique(columns.device.device)
+    if len(devices) > MAX_DEVICES:
+        damage.append(f"{len(devices):,} device numbers: only events of the first {MAX_DEVICES} were read")
+        columns = replace(
+            columns, device=select_rows(columns.device, columns.device.device <= devices[MAX_DEVICES - 1])
+        )
+    ids = sorted_unique(columns.device.name)
+    if len(ids) > MAX_KERNEL_NAMES:
+        position = np.searchsorted(ids, columns.device.name)
+        time = np.bincount(position, weights=columns.device.end - columns.device.start, minlength=len(ids))
+        merged = np.ones(len(ids), dtype=np.bool_)
+        merged[np.argsort(-time, kind="stable")[: MAX_KERNEL_NAMES - 1]] = False
+        damage.append(f"{len(ids):,} kernel names: the {int(merged.sum()):,} with the least time are shown as one")
+        name = np.where(merged[position], len(columns.names), columns.device.name).astype(columns.device.name.dtype)
+        columns = replace(
+            columns,
+            device=replace(columns.device, name=name),
+            names=(*columns.names, f"({int(merged.sum()):,} others)"),
+        )
+    return replace(columns, damage=(*columns.damage, *damage)) if damage else columns
 
 
 def sorted_unique(values: Column) -> Column:

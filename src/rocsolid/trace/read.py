@@ -31,6 +31,12 @@ def read_trace(file: Path, *, single_process: bool = False) -> "TraceColumns":
 
     """
     require_extra()
+    from rocsolid.trace.columns import limit_columns
+
+    return limit_columns(_read(file, single_process=single_process))
+
+
+def _read(file: Path, *, single_process: bool) -> "TraceColumns":
     from rocsolid.trace.readers.bytestream import first_bytes
     from rocsolid.trace.readers.c_scanner_build import build_if_worthwhile
     from rocsolid.trace.readers.kineto import read_kineto

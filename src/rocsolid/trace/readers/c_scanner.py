@@ -77,7 +77,7 @@ class Scanner:
             if unread_events:
                 parts = b",".join(text[start:stop] for start, stop in unread_events)
                 self._builder.add(DECODER.decode(b"[" + parts + b"]"))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self._library.scanner_undo(self._handle)
             return False
         return True

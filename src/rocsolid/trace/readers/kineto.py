@@ -140,7 +140,7 @@ class _KinetoReader:
             return
         try:
             self._decode_valid(b"".join((b"[", memoryview(text)[:end], b"]")))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self._decode_parts(self.separator.split(text[:end]), last=last)
         if self.scanner:
             self.builder.flush()  # before the scanner continues, so that rows stay in file order
@@ -164,7 +164,7 @@ class _KinetoReader:
                 continue
             try:
                 self.builder.add(DECODER.decode(b"[" + b",".join(half) + b"]"))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 self._decode_parts(half, last=final)
 
     def _recover(self, text: bytes, *, last: bool) -> None:
@@ -172,7 +172,7 @@ class _KinetoReader:
         for event in found.events:
             try:
                 self.builder.add(DECODER.decode(b"[" + event + b"]"))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 self.builder.broken += 1
         self.builder.broken += found.broken
         self.broken_bytes += found.broken_bytes

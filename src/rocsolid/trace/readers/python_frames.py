@@ -105,12 +105,12 @@ def _decode(text: bytes, separator: EventSeparator) -> list[Frame]:
     """Return all events of a chunk; if it is damaged, the complete ones."""
     try:
         return _DECODER.decode(b"[" + text + b"]")
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         found: list[Frame] = []
     for part in separator.split(text):
         try:
             found += _DECODER.decode(b"[" + part + b"]")
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             found += _recover(part)
     return found
 
@@ -120,7 +120,7 @@ def _recover(text: bytes) -> list[Frame]:
     for event in recover_events(text, last=True).events:
         try:
             found += _DECODER.decode(b"[" + event + b"]")
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
     return found
 

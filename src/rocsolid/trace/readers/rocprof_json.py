@@ -195,7 +195,7 @@ def read_rocprof_json(file: Path) -> TraceColumns:
     builder = RocprofColumnBuilder("rocprofv3")
     try:
         processes = msgspec.json.decode(text, type=RocprofFile).processes
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         processes = [_recover_lists(text, builder)]
         builder.damage.append("the JSON is broken or truncated; the complete records in it were read")
     builder.damage += [stream.damage] if stream.damage else []
@@ -314,7 +314,7 @@ def _recover_lists(text: bytes, builder: RocprofColumnBuilder) -> Process:
         for item in recovered.events:
             try:
                 lists[name].append(msgspec.json.decode(item, type=_ITEM_TYPES.get(name, Record)))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 builder.skipped += 1
                 builder.events += 1
     return Process(
