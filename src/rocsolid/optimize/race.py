@@ -94,13 +94,8 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
                 FormOutcome.FAILED,
                 refusals[0].message.splitlines()[0] if refusals else "nothing was captured",
             )
-        elif states := compile_states(_uncaptured(function)):
-            reasons = [fallback.why for state in states for fallback in state.report().eager]
-            if compiled_runs.only_eager:
-                outcome, why = FormOutcome.FAILED, f"torch ran it in eager: {(*reasons, 'no compiled code was run')[0]}"
-                _log.warning("the form %r is excluded: %s", raced.form.label, why)
-            elif reasons:
-                why = f"a part of it runs in eager: {reasons[0]}"
+        else:
+            outcome, why = _check_compiled(raced, function, compiled_runs)
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
         outcome, why = FormOutcome.FAILED, f"{type(failure).__name__}: {first_line(failure)}"
         _log.warning("the form %r failed and is excluded: %s", raced.form.label, why)
@@ -114,8 +109,15 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
     )
 
 
-def _uncaptured(function: Callable[..., Any]) -> Any:
-    return function.__rocsolid_function__ if isinstance(function, Captured) else function
+def _check_compiled(raced: RacedForm, function: Any, compiled_runs: CompiledRuns) -> tuple[FormOutcome, str]:
+    """Reject a form from `rs.compile` that ran in eager, and say why; a part that runs in eager is only mentioned."""
+    states = compile_states(function.__rocsolid_function__ if isinstance(function, Captured) else function)
+    reasons = [fallback.why for state in states for fallback in state.report().eager]
+    if states and compiled_runs.only_eager:
+        why = f"torch ran it in eager: {(*reasons, 'no compiled code was run')[0]}"
+        _log.warning("the form %r is excluded: %s", raced.form.label, why)
+        return FormOutcome.FAILED, why
+    return FormOutcome.NOT_CHOSEN, f"a part of it runs in eager: {reasons[0]}" if reasons else ""
 
 
 def _run_error(run: ExampleRun, wanted: ExampleRun) -> float:
