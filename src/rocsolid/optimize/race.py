@@ -172,7 +172,8 @@ def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, s
     winner.result = replace(winner.result, outcome=FormOutcome.CHOSEN)
     others = [raced for raced in eligible if raced is not winner]
     if not others:
-        return winner, "no other form works"
+        skipped = any(raced.result.outcome is FormOutcome.SKIPPED for raced in forms)
+        return winner, "the budget left no time for other forms" if skipped else "no other form works"
     if winner.form is Form.EAGER:
         return winner, "no other form is faster by more than the noise"
     gain = winner.result.against_eager
