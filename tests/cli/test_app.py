@@ -33,7 +33,7 @@ TAKES_FILE = {
     "dryrun": [],
     "report": [],
 }
-NO_FILE = {"settings", "explain", "doctor", "completion"}
+NO_FILE = {"cache", "settings", "explain", "doctor", "completion"}
 
 
 def wrong_files(folder: Path) -> Iterator[Path]:

@@ -37,3 +37,18 @@ def test_a_kernel_shows_results_as_html() -> None:
     optimized = next(out["data"]["text/html"] for out in book.cells[3].outputs if out.output_type == "execute_result")
     assert "<iframe srcdoc=" in optimized
     assert "sandbox=" in optimized
+
+
+def test_findings_guards_and_recorders_have_a_readable_repr() -> None:
+    import rocsolid as rs
+    from rocsolid.model.finding import Finding, Severity
+    from rocsolid.runtime.guard import Guard
+
+    finding = Finding(
+        code="CFG001", name="x", severity=Severity.WARNING, subject="a", message="m", why="w", fix="f", check="c"
+    )
+    assert repr(finding) == "<Finding WARNING CFG001 a: m>"
+    assert "CFG001" in finding._repr_html_()
+    assert repr(Guard(None)).startswith("<Guard not active: guard: 0 compiles")
+    assert "<pre>guard: 0 compiles" in Guard(None)._repr_html_()
+    assert repr(rs.record_compiles()) == "<CompileRecorder 0 compiled graphs, 0 graph breaks>"

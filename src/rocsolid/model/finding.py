@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from rocsolid.model.evidence import Evidence, Rank
+from rocsolid.model.notebook import NotebookResult
 
 
 class Severity(IntEnum):
@@ -34,7 +35,7 @@ class FixCommands:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(NotebookResult):
     """One place where a rule applies: what was found, why it matters here, and how to fix it."""
 
     code: str
@@ -55,6 +56,9 @@ class Finding:
     def key(self) -> str:
         """Identifies the finding: rule code and subject."""
         return f"{self.code}:{self.subject}"
+
+    def __repr__(self) -> str:
+        return f"<Finding {self}>"
 
     def __str__(self) -> str:
         return f"{self.severity.name} {self.code} {self.subject}: {self.message}"

@@ -59,6 +59,12 @@ class CompileRecorder:
             self._stop = None
         self._ended_s = time.time()
 
+    def __repr__(self) -> str:
+        return f"<CompileRecorder {len(self.graphs)} compiled graphs, {len(self.breaks)} graph breaks>"
+
+    def _repr_html_(self) -> str:
+        return self.log._repr_html_()
+
     @property
     def log(self) -> CompileLog:
         """Everything compiled so far."""

@@ -117,14 +117,8 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
             refusals = function.report().refusals
             why = refusals[0].message.splitlines()[0] if refusals else "nothing was captured"
             result = replace(result, outcome=FormOutcome.FAILED, why=why)
-        elif result.outcome is FormOutcome.NOT_CHOSEN and (states := compile_states(_uncaptured(function))):
-            reasons = [fallback.why for state in states for fallback in state.report().eager]
-            if compiled_runs.only_eager:
-                why = f"torch ran it in eager: {(*reasons, 'no compiled code was run')[0]}"
-                result = replace(result, outcome=FormOutcome.FAILED, why=why)
-                _log.warning("the form %r is excluded: %s", raced.form.label, why)
-            elif reasons:
-                result = replace(result, why=f"a part of it runs in eager: {reasons[0]}")
+        elif result.outcome is FormOutcome.NOT_CHOSEN:
+            result = _check_compiled(result, function, compiled_runs)
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
         result = replace(result, outcome=FormOutcome.FAILED, why=f"{type(failure).__name__}: {first_line(failure)}")
         _log.warning("the form %r failed and is excluded: %s", raced.form.label, result.why)
@@ -135,8 +129,17 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
     )
 
 
-def _uncaptured(function: Callable[..., Any]) -> Any:
-    return function.__rocsolid_function__ if isinstance(function, Captured) else function
+def _check_compiled(result: FormResult, function: Any, compiled_runs: CompiledRuns) -> FormResult:
+    """Reject a form from `rs.compile` that ran in eager, and say why; a part that runs in eager is only mentioned."""
+    states = compile_states(function.__rocsolid_function__ if isinstance(function, Captured) else function)
+    reasons = [fallback.why for state in states for fallback in state.report().eager]
+    if states and compiled_runs.only_eager:
+        why = f"torch ran it in eager: {(*reasons, 'no compiled code was run')[0]}"
+        _log.warning("the form %r is excluded: %s", result.form.label, why)
+        return replace(result, outcome=FormOutcome.FAILED, why=why)
+    if reasons:
+        return replace(result, why="; ".join(filter(None, (result.why, f"a part of it runs in eager: {reasons[0]}"))))
+    return result
 
 
 def _judge_runs(result: FormResult, runs: Sequence[ExampleRun], expected: Sequence[Expectation]) -> FormResult:
@@ -235,7 +238,8 @@ def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, s
     winner.result = replace(winner.result, outcome=FormOutcome.CHOSEN)
     others = [raced for raced in eligible if raced is not winner]
     if not others:
-        return winner, "no other form works"
+        skipped = any(raced.result.outcome is FormOutcome.SKIPPED for raced in forms)
+        return winner, "the budget left no time for other forms" if skipped else "no other form works"
     if winner.form is Form.EAGER:
         return winner, "no other form is faster by more than the noise"
     gain = winner.result.against_eager

@@ -79,6 +79,12 @@ class Guard:
         with self._lock:
             return tuple(self._interventions)
 
+    def __repr__(self) -> str:
+        return f"<Guard {'active' if self.active else 'not active'}: {str(self.report()).partition(chr(10))[0]}>"
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
     def report(self) -> CompileReport:
         """Return the compiles while the guard was active, what runs in eager instead, and the refused values."""
         seen = self._listener

@@ -68,7 +68,8 @@ def phase_of(thread_id: int) -> str:
 def thread_stack(thread_id: int, innermost: int = 8) -> str:
     """Return the last calls of a thread, one line each, for a message."""
     frames = traceback.extract_stack(sys._current_frames().get(thread_id))[-innermost:]
-    return "\n".join(f"    {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+    lines = [f"    {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
+    return "\n".join([*lines, *(f"      {frame.line}" for frame in frames[-1:])])
 
 
 def all_stacks() -> str:
