@@ -54,7 +54,7 @@ RECOMPILE_CAUSES: Final = (
         after="compiled(x.to(device))",
     ),
     KnownCause(
-        pattern=r"to be a tensor type",
+        pattern=r"to be a tensor type|expected type of .* to be <class 'torch\.",  # the second since torch 2.15
         cause="an argument changed between `torch.nn.Parameter` and a plain tensor",
         fix="always pass the same type: the module's parameter, or a detached tensor",
         before="compiled(x, torch.nn.Parameter(w))",

@@ -14,7 +14,9 @@ _TENSOR: Final = re.compile(
     r"tensor '(?P<name>.+?)' (?P<property>size|stride|rank|dtype|requires_grad)\b.*? mismatch(?: at index (?P<index>\d+))?\. "
     r"expected (?:requires_grad=)?(?P<old>\S+?),?(?: actual (?P<new>\S+))?$"
 )
-_TYPE: Final = re.compile(r"expected type of '(?P<name>.+?)' to be a tensor type.* found <class '(?P<new>[\w.]+)'>")
+_TYPE: Final = re.compile(
+    r"expected type of '(?P<name>.+?)' to be (?:a tensor type|<class 'torch\.).* found <class '(?P<new>[\w.]+)'>"
+)
 _OBJECT: Final = re.compile(r"___check_\w+\((?P<name>[^,()]+?)(?:\.__code__)?,")
 _STATE: Final = re.compile(r"GLOBAL_STATE changed: (?P<name>\S+)")
 # C++ names in torch's guards, and their names in Python.

@@ -31,10 +31,11 @@ def infer_schema(
             continue
         try:
             return str(torch.library.infer_schema(annotated, mutates_args=tuple(mutates)))
-        except (ValueError, AttributeError) as error:  # annotated, but not with types that torch accepts
-            # Up to torch 2.9 the annotation `Any` is an AttributeError.
-            problem = str(error).partition(": ")[2].partition(" The valid types")[0].strip()
-            reason = f" ({problem})" if problem else ""
+        except ValueError as error:  # annotated, but not with types that torch accepts
+            reason = f" ({str(error).partition(': ')[2].partition(' The valid types')[0].strip()})"
+        except AttributeError:  # up to torch 2.9, for the annotation `Any`
+            refused = next((n for n, p in parameters.items() if p.annotation is Any), "")
+            reason = f" (Parameter {refused} has unsupported type typing.Any.)" if refused else ""
     if example is None:
         msg = (
             f"{name}: the types of {', '.join(parameters)} are unknown{reason}; annotate the function, its reference "
