@@ -17,7 +17,7 @@ import torch
 from rocsolid.errors import first_line
 from rocsolid.model.verify_report import Accuracy, OutputCheck, TensorError
 from rocsolid.numerics import ErrorTable, Tolerance, result_leaves
-from rocsolid.torchapi.dispatch import DispatchMode, written_arguments
+from rocsolid.torchapi.dispatch import DispatchMode, schema_of, written_arguments
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.pytree import Leaf, flatten, leaves
 
@@ -254,7 +254,7 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
 
 
 def _is_view(func: Any) -> bool:
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)  # noqa: SLF001
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in schema_of(func).returns)
 
 
 def random_state() -> list[Any]:

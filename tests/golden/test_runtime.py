@@ -35,8 +35,7 @@ from rocsolid.runtime.applied_plan import Applied
 from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.guard import Guard
 from rocsolid.runtime.launch.protect import Protection, set_variables
-from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import PrivateName
+from rocsolid.torchapi.private_api import AttributePatch, PrivateName
 
 pytestmark = pytest.mark.torch
 PROGRAM = """\

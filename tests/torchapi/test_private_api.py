@@ -48,7 +48,7 @@ def test_every_name_has_a_probe_and_says_what_is_lost_without_it() -> None:
 
 def test_private_names_are_used_only_in_torchapi() -> None:
     """The attributes of torch's objects that are declared; a module's own attributes may have the same names."""
-    attributes = ("_orig_mod", "_torchdynamo_orig_callable", "._schema", "_one_graph", "torch._C.", "_version)")
+    attributes = ("_orig_mod", "_torchdynamo_orig_callable", "._schema", "_one_graph", "torch._C.", "._version)")
     found = [
         f"{file.relative_to(ROOT)}: {attribute}"
         for file in sorted((ROOT / "src/rocsolid").rglob("*.py"))

@@ -11,25 +11,27 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocsolid.catalog.support import SUPPORTED_TORCH
-from rocsolid.measure import user_cache
 from rocsolid.model.environment import CheckStatus
-from rocsolid.model.probed_name import ProbedName
 from rocsolid.model.release import compare
 from rocsolid.probe.packages import read_version_file, torch_folder
-from rocsolid.process.run_command import Command, run_with_deadline
-from rocsolid.torchapi import name_probes
 from rocsolid.torchapi.private_api import close_names
 from rocsolid.version import __version__
+
+if TYPE_CHECKING:
+    from rocsolid.model.probed_name import ProbedName
 
 _log = logging.getLogger("rocsolid")
 _DEADLINE_S: Final = 300.0
 
 
-def probe_private_names() -> tuple[Sequence[ProbedName], str]:
+def probe_private_names() -> "tuple[Sequence[ProbedName], str]":
     """Return the result for every name, and why there is none if the child process failed."""
+    from rocsolid.process.run_command import Command, run_with_deadline
+    from rocsolid.torchapi import name_probes
+
     # Without rocsolid's variables: a program under `rocsolid run` would otherwise start the probes again in the child.
     env = {name: value for name, value in os.environ.items() if not name.startswith("ROCSOLID_")}
     command = Command(name="probes", command=name_probes.command(), deadline_s=_DEADLINE_S, env=env)
@@ -73,7 +75,10 @@ def installed_torch_version() -> str:
     return read_version_file(folder / "version.py").get("__version__", "") if folder is not None else ""
 
 
-def _kept_results(version: str) -> tuple[Sequence[ProbedName], str]:
+def _kept_results(version: str) -> "tuple[Sequence[ProbedName], str]":
+    from rocsolid.measure import user_cache
+    from rocsolid.model.probed_name import ProbedName
+
     key = f"{version} {torch_folder()} {sys.version} {__version__}"
     file = user_cache.cache_folder("probes") / hashlib.sha256(key.encode()).hexdigest()[:16]
     if (payload := user_cache.read(file)) is not None:

@@ -587,6 +587,10 @@ class CapturedModule(WrappedModule):
         captured: Captured = self.__rocsolid__
         return captured
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module: replay, capture, or run in eager."""
+        return self.__rocsolid__(*args, **kwargs)
+
     def report(self) -> CaptureReport:
         """Return graphs, counters and refusals. The report can be printed, and saved with `.json()`."""
         return self.rocsolid.report()  # type: ignore[no-any-return]

@@ -16,7 +16,7 @@ from rocsolid.runtime.capture.backends.base import Graph, Session
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.reachable_state import collect_reachable
 from rocsolid.torchapi.graphs.replay_checks import storage_id
-from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.private_api import AttributePatch
 from rocsolid.torchapi.pytree import Flattened, flatten
 
 

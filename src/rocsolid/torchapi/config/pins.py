@@ -29,8 +29,7 @@ from rocsolid.torchapi.config.live import (
 from rocsolid.torchapi.config.source import alias_id
 from rocsolid.torchapi.config.watch import SETATTR
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
-from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private_name
+from rocsolid.torchapi.private_api import AttributePatch, private_name
 from rocsolid.torchapi.user_frames import user_location
 
 _NOT_PINNED = "rs.guard: settings are assigned, not pinned: another thread, mode= or options= can override them"

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from rocsolid.torchapi.config.live import CONFIG_MACHINERY, MODULES, entries_in
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
-from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private_name
+from rocsolid.torchapi.private_api import AttributePatch, private_name
 
 SETATTR = private_name(
     CONFIG_MACHINERY,

@@ -33,8 +33,7 @@ from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
 from rocsolid.torchapi.dynamo.failed_guards import found_value, guard_text
 from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, operators
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
-from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import PrivateName, private_name
+from rocsolid.torchapi.private_api import AttributePatch, PrivateName, private_name
 from rocsolid.torchapi.user_frames import user_location
 
 _UTILS = "torch._dynamo.utils"

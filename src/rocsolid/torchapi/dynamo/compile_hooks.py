@@ -21,8 +21,7 @@ from typing import Any, Final, Protocol
 
 from rocsolid.errors import CompileDeadlineError, first_line
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
-from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private_name
+from rocsolid.torchapi.private_api import AttributePatch, private_name
 
 _NO_HOOKS = "rs.compile, rs.guard, rocsolid compiles: compiles have no deadline, are not counted and not recorded"
 _RAISES = "rs.compile: a compile that is cancelled at its deadline raises an error instead of falling back to eager"

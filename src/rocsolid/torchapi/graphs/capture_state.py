@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from rocsolid.errors import CompileInCaptureError
 from rocsolid.torchapi.import_hooks import when_imported
-from rocsolid.torchapi.patch import AttributePatch
-from rocsolid.torchapi.private_api import private_name
+from rocsolid.torchapi.private_api import AttributePatch, private_name
 
 _NOT_REFUSED = "rs.guard: a compile inside the user's own torch.cuda.graph block is not refused"
 _ENTER = private_name("torch.cuda.graphs", "graph.__enter__", "2.4..", without=_NOT_REFUSED)

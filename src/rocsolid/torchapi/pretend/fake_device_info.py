@@ -15,7 +15,7 @@ from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.torchapi.import_hooks import when_imported
-from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.private_api import AttributePatch
 
 # These modules read the vendor (AMD or NVIDIA) once, at import.
 _READ_VENDOR_AT_IMPORT: Final = ("torch._inductor.config", "torch._inductor.runtime.hints")

@@ -26,7 +26,7 @@ from rocsolid.torchapi.dispatch import (
 )
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.graphs.replay_checks import storage_id
-from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.private_api import AttributePatch
 
 _HOST_READS: Final = {
     torch.Tensor.cpu: "copies a tensor to the CPU",

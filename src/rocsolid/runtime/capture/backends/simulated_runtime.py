@@ -28,7 +28,7 @@ from rocsolid.runtime.capture.backends.base import capture_lock
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.captured import Captured, Inputs
 from rocsolid.runtime.capture.diagnosis import refuse_operation
-from rocsolid.torchapi.patch import AttributePatch
+from rocsolid.torchapi.private_api import AttributePatch
 from rocsolid.torchapi.user_frames import user_code_line
 
 _log = logging.getLogger("rocsolid")
