@@ -594,3 +594,18 @@ def test_padding_after_writing_into_a_longer_part_of_the_buffer(target: Any) -> 
         assert torch.allclose(g(short), run(short))
     part.copy_(long)
     assert torch.allclose(g(part), run(long))
+
+
+def test_a_masked_array(target: Any) -> None:
+    np = pytest.importorskip("numpy")
+    box: Any = Box(constant=np.ma.masked, array=np.ma.array([2.0, 5.0], mask=[False, True]))
+
+    def run(x: Any) -> Any:
+        return x * float(box.array.sum()) * (1.0 if box.constant is np.ma.masked else 0.0)
+
+    g, x = target.capture(run), target.randn(3)
+    for mask, total in (([False, True], 2.0), ([False, False], 7.0)):
+        box.array.mask = mask
+        assert torch.equal(g(x), x * total)
+        assert torch.equal(g(x), x * total)
+    assert g.report().replays

@@ -549,16 +549,22 @@ def _write_bytes(value: Any, content: bytes) -> None:
 
 
 def _array_content(value: Any) -> tuple[Any, ...]:
-    data = tuple(map(id, value.flat)) if value.dtype.hasobject else value.tobytes()
-    return value.shape, value.strides, value.dtype.str, data
+    import numpy as np
+
+    # Not the methods of a subclass: `np.ma.masked.tobytes()` raises.
+    data = tuple(map(id, value.flat)) if value.dtype.hasobject else np.ndarray.tobytes(value)
+    mask = np.ndarray.tobytes(np.ma.getmaskarray(value)) if isinstance(value, np.ma.MaskedArray) else b""
+    return value.shape, value.strides, value.dtype.str, data, mask
 
 
 def _write_array(value: Any, content: tuple[Any, ...]) -> None:
     import numpy as np
 
-    shape, _, dtype, data = content
+    shape, _, dtype, data, mask = content
     if not value.dtype.hasobject and value.shape == shape and value.flags.writeable:
-        value[...] = np.frombuffer(data, dtype).reshape(shape)
+        np.asarray(value)[...] = np.frombuffer(data, dtype).reshape(shape)
+        if mask:
+            value.mask = np.frombuffer(mask, bool).reshape(shape)
 
 
 def _iterator_position(value: Any) -> Any:
