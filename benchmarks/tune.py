@@ -121,9 +121,12 @@ def planted() -> Any:
     def call(x: Any) -> Any:
         nonlocal calls
         calls += 1
-        while behaviour == "hang" and calls > 2:  # noqa: PLR2004 - the first calls are the reference
+        is_variant = calls > 5  # noqa: PLR2004 - before, eager runs on two sets of inputs, twice, and with another seed
+        while behaviour == "hang" and is_variant:
             pass
-        return model(x) * (1.5 if behaviour == "wrong" and calls > 4 else 1)  # noqa: PLR2004
+        result = model(x)
+        in_higher_precision = result.dtype != x.dtype  # the run that judges a variant is right
+        return result * 1.5 if behaviour == "wrong" and is_variant and not in_higher_precision else result
 
     return call, inputs, {}
 

@@ -31,6 +31,7 @@ TAKES_FILE = {
     "tune": ["--space"],
     "ab": ["--a", "safe", "--b", "fast"],
     "dryrun": [],
+    "verify": [],
     "report": [],
 }
 NO_FILE = {"cache", "settings", "explain", "doctor", "completion"}

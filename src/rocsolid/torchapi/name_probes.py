@@ -358,6 +358,7 @@ def _entries(_: Any) -> object:
 
     from rocsolid.torchapi.config.live import read_entries
 
+    # rocsolid: allow[harmful-value] a probe in a process of its own; nothing is compiled for long
     with inductor.patch(max_autotune=True):
         assigned = read_entries({"inductor": inductor})["inductor.max_autotune"]
     after = read_entries({"inductor": inductor})["inductor.max_autotune"]
@@ -401,7 +402,9 @@ def _refused_write(_: Any) -> object:
     attempts: list[Attempt] = []
     unpin = pin(Pins(forced={"inductor.max_autotune": False}, suggested={}, on_refused=attempts.append))
     try:
+        # rocsolid: allow[harmful-value] a probe in a process of its own; nothing is compiled for long
         inductor.max_autotune = True
+        # rocsolid: allow[harmful-value] a probe in a process of its own; nothing is compiled for long
         with inductor.patch({"max_autotune": True}):
             pass
     finally:
@@ -454,7 +457,9 @@ def _refused_mode(_: Any) -> object:
     attempts: list[Attempt] = []
     unpin = pin(Pins(forced={"inductor.triton.cudagraphs": False}, suggested={}, on_refused=attempts.append))
     try:
+        # rocsolid: allow[mode-hard-coded] a probe in a process of its own; nothing is compiled for long
         torch.compile(lambda x: x, mode="reduce-overhead")
+        # rocsolid: allow[harmful-value] a probe in a process of its own; nothing is compiled for long
         torch.compile(lambda x: x, options={"triton.cudagraphs": True})
     finally:
         unpin()
