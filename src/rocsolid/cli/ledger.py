@@ -7,6 +7,7 @@ Examples:
   rocsolid ledger scan rocm/pytorch:latest              probe an image from outside, with docker, podman or apptainer
   rocsolid ledger export > images.md                    print a Markdown table
   rocsolid ledger merge colleague.db                    add the entries of another ledger
+
 Inside a container, `rocsolid probe --record` records the image.
 
 """

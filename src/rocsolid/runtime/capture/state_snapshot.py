@@ -216,7 +216,7 @@ class _CheckGenerator:
         """Compile the expression."""
         source = f"def check():\n return {' and '.join(self._terms) or True}"
         exec(source, self._names)  # noqa: S102 - made from the constants of this module
-        check: Callable[[], bool] = self._names["check"]
+        check: Callable[[], bool] = self._names.pop("check")  # otherwise a cycle would keep all objects alive
         return check
 
 
