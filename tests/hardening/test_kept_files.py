@@ -2,13 +2,12 @@
 
 import os
 import stat
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from tests.support import run_cli, run_python
+from tests.support import run_python
 
 from rocsolid.measure import user_cache
 
@@ -148,14 +147,14 @@ assert not user_cache.write(pathlib.Path({str(tmp_path)!r}) / "file", bytes(100_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_ledger_is_for_this_user_alone(tmp_path: Path) -> None:
-    """D7: it may contain names of hosts and paths."""
-    from tests.support import clean_environ
+def test_d7_the_ledger_is_for_this_user_alone(tmp_path: Path) -> None:
+    from rocsolid.catalog.images import IMAGES
+    from rocsolid.probe.ledger import Ledger
 
-    env = clean_environ(ROCSOLID_LEDGER=str(tmp_path / "data/ledger.db"))
-    code = "import os; os.umask(2); from rocsolid.cli import main; main()"
-    ran = run_python("-c", code, "ledger", "record", "x:1", env=env)
-    assert ran.code == 0, ran.err
+    old = os.umask(0o002)
+    try:
+        Ledger(tmp_path / "data/ledger.db").add([IMAGES[0]])
+    finally:
+        os.umask(old)
     assert stat.S_IMODE((tmp_path / "data/ledger.db").stat().st_mode) == 0o600
-    assert sys.platform == "linux"
-    assert run_cli("ledger", "list", env=env).code == 0
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700

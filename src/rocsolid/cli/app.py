@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NoReturn
 
 from rocsolid.errors import InputError, RocsolidError, UnknownNameError
@@ -149,7 +148,7 @@ def _prepare_streams() -> None:
         # Writing fails when it is flushed, and that is reported.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the whole run
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for the whole run; pathlib is slow to import
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

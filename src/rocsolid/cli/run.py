@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from rocsolid.cli.output import announce_plan, require_writable
 from rocsolid.errors import UsageError
 
 _FLAGS = ("--ignore-platform", "--best-effort")
@@ -103,7 +102,14 @@ def _check_options(options: dict[str, str], words: list[str]) -> None:
         profile(options["profile"])
     if "pretend" in options:
         options["pretend"] = _announce_pretended_chip(options["pretend"])
-    # Files as absolute paths, because the program may change its working directory.
+    if "report" in options or "plan" in options:
+        _check_files(options)
+
+
+def _check_files(options: dict[str, str]) -> None:
+    """Check the files, and make their paths absolute, because the program may change its working directory."""
+    from rocsolid.cli.output import announce_plan, require_writable
+
     for name, check in (("report", require_writable), ("plan", announce_plan)):
         if name in options:
             file = Path(options[name]).resolve()
