@@ -26,6 +26,9 @@ class Bar:
 
 def intervals(title: str, bars: Sequence[Bar], *, centre: float, band: float = 0.0) -> Html:
     """Return a plot of intervals of ratios on a logarithmic axis, with a line at the centre and a band for the noise around it."""
+    # A speed that is not positive cannot be drawn; only a damaged record has one.
+    bars = [bar for bar in bars if min(bar.low, bar.middle, bar.high) > 0 and max(bar.middle, bar.high) < math.inf]
+    band = band if 0 < band < math.inf else 0.0
     ends = [centre * (1 + band), centre / (1 + band), centre, *(v for bar in bars for v in (bar.low, bar.high))]
     low, high = math.log(min(ends)), math.log(max(ends))
     span = max(high - low, _MIN_LOG_SPAN) * 1.1

@@ -187,6 +187,6 @@ def _peaks(columns: TraceColumns, device_id: int) -> DeviceRoofline | None:
 
 def _model(columns: TraceColumns, device_id: int) -> str:
     """Return the name of a device. If its id is not listed, return the name that all listed devices share, if any."""
-    by_id = {entry.get("id"): str(entry.get("name") or "") for entry in _device_properties(columns)}
+    by_id = {str(entry.get("id")): str(entry.get("name") or "") for entry in _device_properties(columns)}
     names = {name for name in by_id.values() if name}
-    return by_id.get(device_id) or (names.pop() if len(names) == 1 else "")
+    return by_id.get(str(device_id)) or (names.pop() if len(names) == 1 else "")
