@@ -156,7 +156,11 @@ def test_a_wrong_file_prints_one_line(file: Path, tmp_path: Path, content: str, 
         (["{file}:narrow", "--max-choices", "-1"], 2, "max_choices must be at least 0, not -1"),
         (["kernels", "{file}", "--deadline", "0"], 2, "argument --deadline: "),
         (["kernels", "{file}", "--out", "{file}/x"], 2, "planted.py is a file"),
-        (["kernels", "{file}", "--cache", "{file}"], 3, "cannot write compiled kernels to {file}: {file} is not a folder"),
+        (
+            ["kernels", "{file}", "--cache", "{file}"],
+            3,
+            "cannot write compiled kernels to {file}: {file} is not a folder",
+        ),
         (["kernels", "{file}", "--save", "{file}"], 3, "cannot write the files of --save to {file}: File exists"),
     ],
 )
