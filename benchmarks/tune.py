@@ -121,11 +121,11 @@ def planted() -> Any:
     def call(x: Any) -> Any:
         nonlocal calls
         calls += 1
-        is_variant = calls > 5  # noqa: PLR2004 - before, eager runs on two sets of inputs, twice, and with another seed
-        while behaviour == "hang" and is_variant:
+        while behaviour == "hang" and calls > 2:  # noqa: PLR2004 - the first calls are the reference
             pass
         result = model(x)
-        in_higher_precision = result.dtype != x.dtype  # the run that judges a variant is right
+        is_variant = calls > 5  # noqa: PLR2004 - before, eager runs on two sets of inputs, twice, and with another seed
+        in_higher_precision = result.dtype != inputs[0].dtype  # the run that judges a variant is right
         return result * 1.5 if behaviour == "wrong" and is_variant and not in_higher_precision else result
 
     return call, inputs, {}

@@ -115,7 +115,7 @@ def test_sarif_and_annotations_have_the_location() -> None:
 
     assert location == {"artifactLocation": {"uri": "src/a,b.py"}, "region": {"startLine": 12}}
     assert "{" not in run["tool"]["driver"]["rules"][0]["fullDescription"]["text"]
-    assert github([finding]).startswith("::error file=src/a,b.py,line=12,title=CFG001 inductor.max_autotune::")
+    assert github([finding]).startswith("::error file=src/a%2Cb.py,line=12,title=CFG001 inductor.max_autotune::")
 
 
 def test_annotations_are_one_line_each() -> None:

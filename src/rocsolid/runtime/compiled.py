@@ -60,6 +60,7 @@ class CompileState:
     name: str = "function"
     compiles: int = 0  # compiles that produced code
     eager: list[EagerFallback] = field(default_factory=list)  # what runs in eager instead
+    checked: bool = False  # whether the first call was compiled
     eager_only: bool = False  # all calls run in eager from now on
     fall_back_together: "list[CompileState]" = field(default_factory=list, repr=False)
 
@@ -281,24 +282,21 @@ def _with_state(
     """Return a function that calls the compiled function, or the model in eager after a failure; the first call is checked."""
     from torch.compiler import is_compiling
 
-    checked = False
-
     def call(
         *args: Any,
         __rocsolid_compiled__: CompileState = state,  # noqa: ARG001 - `_innermost_call` finds it in the frame
         **kwargs: Any,
     ) -> Any:
-        nonlocal checked
-        if is_compiling() or checked or state.eager_only:  # Dynamo must not trace the check
+        if is_compiling() or state.checked or state.eager_only:  # Dynamo must not trace the check
             return (model if state.eager_only else compiled)(*args, **kwargs)
         if trial is not None and (failure := trial(args, kwargs)):
             _log.error("%s; the function runs in eager", failure)
             state.run_in_eager(failure)
-            checked = True
+            state.checked = True
             return model(*args, **kwargs)
         with CompiledRuns() as runs:
             result = compiled(*args, **kwargs)
-        checked = True
+        state.checked = True
         if runs.only_eager and not state.eager_only:
             if not state.eager:
                 state.eager.append(EagerFallback(function=state.name, why=_NOTHING_COMPILED))

@@ -70,8 +70,8 @@ class Guard:
 
     @property
     def active(self) -> bool:
-        """Whether the guard is activated."""
-        return bool(self._undo)
+        """Whether the guard enforces values or a deadline now."""
+        return bool(self._undo) and (self.plan is not None or self.deadline_s is not None)
 
     @property
     def interventions(self) -> tuple[Intervention, ...]:

@@ -53,7 +53,7 @@ class Machine:
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
         monkeypatch.setattr(torch, "empty", lambda *_, **__: torch.zeros(1))
 
-    def get(self) -> Any:
+    def find(self) -> Any:
         return lambda *_: None
 
     def enter(self, stream: Stream) -> None:

@@ -159,6 +159,8 @@ class _PinRegistry:
     def _refresh(self) -> None:
         """Write the current pins to both layers of their entries, and restore entries that are no longer pinned."""
         loaded = _loaded_config_modules()
+        if not loaded:  # before torch is imported; to look for its names would import it
+            return
         changed_owners: set[str] = set()
         if not _can_pin():
             self._assign(loaded)
@@ -307,7 +309,9 @@ def _clear_leftover_defaults(suggested: Mapping[str, object]) -> Iterator[tuple[
     Every compile with options patches entries, and at its end assigns the default to them, which would override a suggested value. We
     cannot distinguish this from a user's assignment of exactly the default.
     """
-    loaded = _loaded_config_modules() if _can_pin() else {}
+    loaded = _loaded_config_modules()
+    if not loaded or not _can_pin():
+        return
     for setting in suggested:
         owner_and_entry = _entry(setting, loaded)
         if owner_and_entry is not None:
