@@ -174,7 +174,8 @@ def test_gpu_build_of_torch_without_a_gpu_is_tuned_as_on_the_cpu(
 
     here = varied(has_driver=False)
     assert here["graph"] == (False,)
-    assert not any(name.startswith(("process.", "inductor.triton.")) for name in here)
+    gpu_only = [name for name in here if name.startswith(("process.", "inductor.triton."))]
+    assert gpu_only in ([], ["process.OMP_NUM_THREADS"])  # the number of threads is varied on the CPU
     unlisted = varied(has_driver=True)  # as on a Jetson, where the GPU is not listed
     assert unlisted["graph"] == (True, False)
     assert varied(has_driver=False, remote=True) == unlisted

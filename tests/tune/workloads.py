@@ -37,7 +37,10 @@ def switchable() -> Any:
         if behaviour == "crash":
             os.abort()
         time.sleep(0.002 if behaviour == "fast" else 0.004)
-        return x * (1.5 if behaviour == "wrong" and calls > 4 else 1)
+        is_variant = (
+            calls > 5 and x.dtype == torch.float32
+        )  # before, eager runs; later, a run in higher precision is right
+        return x * (1.5 if behaviour == "wrong" and is_variant else 1)
 
     return call, (torch.ones(8),), {}
 
