@@ -9,7 +9,7 @@ the same random numbers as eager.
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -306,7 +306,10 @@ class Referee:
             return checks
         if self._reference is None:
             self._reference = self._run()
-        if isinstance(self._reference, NoReference) or len(self._reference) != len(eager):
+        if isinstance(self._reference, NoReference):
+            note = f"; it could not be run in higher precision: {self._reference.reason}"
+            return tuple(x if x.verdict is Accuracy.SAME else replace(x, why=x.why + note) for x in checks)
+        if len(self._reference) != len(eager):
             return checks
         table = ErrorTable(self._tolerance)
         table.add(got, eager, self._reference, spread=spread)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from rocsolid.numerics import measure_error
-from rocsolid.reference import NoReference, ReferenceRun, run_in_higher_precision
+from rocsolid.numerics import measure_error, result_leaves
+from rocsolid.reference import NoReference, Referee, ReferenceRun, reference_of, run_in_higher_precision
 
 pytestmark = pytest.mark.torch
 
@@ -119,3 +119,18 @@ def test_float32_is_used_when_memory_is_short() -> None:
         return x * 2
 
     assert reference(large, torch.ones(2, dtype=torch.bfloat16)).dtype is torch.float32
+
+
+def test_why_there_is_no_reference_is_part_of_the_verdict() -> None:
+    def run(x: Any) -> Any:
+        if x.dtype == torch.float64:
+            msg = "no kernel for double"
+            raise RuntimeError(msg)
+        return x
+
+    x = torch.ones(4)
+    referee = Referee(reference_of(run, (x,), {}))
+    (check,) = referee.judge(result_leaves(x * 1.5), result_leaves(run(x)))
+
+    assert not check.verdict.passes
+    assert "could not be run in higher precision: RuntimeError: no kernel for double" in check.why

@@ -60,7 +60,7 @@ class CompileState:
     name: str = "function"
     compiles: int = 0  # compiles that produced code
     eager: list[EagerFallback] = field(default_factory=list)  # what runs in eager instead
-    checked: bool = False  # whether the first call was compiled
+    checked: bool = False  # whether it is known if the first call ran compiled code
     eager_only: bool = False  # all calls run in eager from now on
     fall_back_together: "list[CompileState]" = field(default_factory=list, repr=False)
 
