@@ -29,7 +29,7 @@ other-tests:
 matrix:
 	$(PYTHON) scripts/torch_matrix.py
 
-# What CI adds to `make test`: a few tests with the oldest and the newest release.
+# A few tests with the oldest and the newest release.
 matrix-ends:
 	$(PYTHON) scripts/torch_matrix.py --ends --deadline 420
 

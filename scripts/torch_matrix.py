@@ -2,7 +2,7 @@
 
     python scripts/torch_matrix.py                         every release, every test (hours)
     python scripts/torch_matrix.py --release 2.15.0        one release
-    python scripts/torch_matrix.py --ends --deadline 480   what CI adds: a few tests with the oldest and the newest release
+    python scripts/torch_matrix.py --ends --deadline 480   a few tests with the oldest and the newest release
 
 Results are written to evidence/torch-matrix.json after each release. A release that has a result for the same commit and the same
 tests is skipped, so an interrupted run continues where it stopped. An environment takes 5 to 8 GB below --folder.
