@@ -47,7 +47,7 @@ $(VENV)/.torch: $(VENV)/.base
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.torch
-	$(BIN)/python -m pip install --quiet --editable ".[tune]"
+	$(BIN)/python -m pip install --quiet --editable ".[trace]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.demo
