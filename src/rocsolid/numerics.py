@@ -197,8 +197,8 @@ def measure_error(
     want: Any,
     *,
     dtype: torch.dtype | None = None,
-    tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
-    spread: TensorError = TensorError(),  # noqa: B008 - frozen
+    tolerance: Tolerance = Tolerance(),
+    spread: TensorError = TensorError(),
     where: Any = None,
 ) -> TensorError:
     """Return how much a tensor differs from another of the same shape.
@@ -271,8 +271,8 @@ def judge(
     error: TensorError | None,
     eager_error: TensorError | None,
     rounding: TensorError | None = None,
-    tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
-    spread: TensorError = TensorError(),  # noqa: B008 - frozen
+    tolerance: Tolerance = Tolerance(),
+    spread: TensorError = TensorError(),
 ) -> tuple[Accuracy, str]:
     """Return the verdict on a result, and why.
 
@@ -507,7 +507,7 @@ class _Errors:
 class ErrorTable:
     """Collects the errors of a candidate over several runs, and judges each result."""
 
-    def __init__(self, tolerance: Tolerance = Tolerance()) -> None:  # noqa: B008 - frozen
+    def __init__(self, tolerance: Tolerance = Tolerance()) -> None:
         self._tolerance = tolerance
         self._errors: dict[tuple[str, float], _Errors] = {}
         self._broken: dict[str, OutputCheck] = {}

@@ -289,7 +289,7 @@ class Referee:
     def __init__(
         self,
         run_reference: Callable[[], Sequence[Leaf] | NoReference],
-        tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
+        tolerance: Tolerance = Tolerance(),
     ) -> None:
         self._run = run_reference
         self._tolerance = tolerance

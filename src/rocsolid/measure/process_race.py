@@ -103,7 +103,7 @@ class RaceOptions:
 def race_processes(
     processes: Mapping[str, TimedProcess],
     control: TimedProcess | None = None,
-    options: RaceOptions = RaceOptions(),  # noqa: B008 - frozen
+    options: RaceOptions = RaceOptions(),
     on_round: Callable[[int, Sequence[str]], None] = lambda *_: None,
 ) -> ProcessRaceResult:
     """Race the processes; the first one is the baseline.

@@ -88,7 +88,7 @@ class Rule:
         *,
         severity: Severity | None = None,
         evidence: tuple[Evidence, ...] = (),
-        fix_commands: FixCommands = FixCommands(),  # noqa: B008 - frozen data
+        fix_commands: FixCommands = FixCommands(),
         cause: str = "",
         location: str = "",
         **facts: object,

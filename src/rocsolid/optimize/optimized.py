@@ -235,7 +235,7 @@ def optimized(
     capture: Capture | None,
     budget_s: float | None,
     artefacts: Path | None = None,
-    tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
+    tolerance: Tolerance = Tolerance(),
     on_step: OnStep = ignore_step,
 ) -> Any:
     """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU."""

@@ -38,7 +38,7 @@ class Progressive(Optimized):
         compiled: Callable[[], Callable[..., Any]],
         capture: Capture | None,
         trial: Trial | None,
-        tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
+        tolerance: Tolerance = Tolerance(),
     ) -> None:
         first_function: Callable[..., Any] = model if capture is None else capture(model)
         form = Form.EAGER if capture is None else Form.EAGER_GRAPH

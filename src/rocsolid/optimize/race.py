@@ -81,7 +81,7 @@ class Expectation:
 def expect(
     model: Callable[..., Any],
     examples: Sequence[Example],
-    tolerance: Tolerance = Tolerance(),  # noqa: B008 - frozen
+    tolerance: Tolerance = Tolerance(),
 ) -> list[Expectation]:
     """Run every example in eager."""
     expected = []

@@ -80,7 +80,7 @@ class Captured:
         self,
         function: Function,
         options: Options,
-        precautions: Precautions = Precautions(),  # noqa: B008 - frozen
+        precautions: Precautions = Precautions(),
         try_in_child: TryInChild | None = None,
     ) -> None:
         if options.eager_modules:
