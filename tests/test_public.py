@@ -111,6 +111,13 @@ def test_public_names() -> None:
     assert set(NAMES) <= set(dir(rs))
 
 
+def test_every_public_name_has_a_page_with_an_example() -> None:
+    pages = {page.stem: page.read_text() for page in (ROOT / "docs/api").rglob("*.md") if page.stem in NAMES}
+
+    assert sorted(pages) == sorted(NAMES)
+    assert not [name for name, text in pages.items() if "```py" not in text or "xample" not in text]
+
+
 def test_every_error_is_public() -> None:
     classes = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
 
