@@ -56,7 +56,6 @@ NAMES = [
     "Plan",
     "PlanError",
     "PretendedChip",
-    "Progress",
     "RecompileError",
     "Refusal",
     "RocsolidError",

@@ -1,5 +1,6 @@
 """What a new user meets first: progress, wrong arguments, exit codes, the cache, results on a terminal of 80 columns."""
 
+import inspect
 import json
 import re
 import sys
@@ -11,14 +12,17 @@ import pytest
 from tests.support import run_cli, run_python
 
 import rocsolid as rs
+from rocsolid.api.tune import _progress_for
 from rocsolid.errors import UsageError
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
 from rocsolid.model.progress import Step
+from rocsolid.model.study import MEASURED, TrialRecord
 from rocsolid.model.timing import SpeedComparison, Timing, Verdict
 from rocsolid.report.optimize_text import optimize_text
 from rocsolid.report.progress import step_line, steps_for
 from rocsolid.report.terminal import Terminal
+from rocsolid.tune.effort import TrialUpdate
 
 TORCH_MISSING = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
 
@@ -32,6 +36,31 @@ def test_a_progress_line_says_what_how_far_how_long_and_the_best() -> None:
     assert (
         step_line(Step(what="trial 3"), 30.0, budget_s=60, bar=True) == "[##########          ] 30 s of 60 s: trial 3"
     )
+
+
+def test_every_long_call_takes_the_same_progress_argument() -> None:
+    for function in (rs.optimize, rs.tune, rs.ab, rs.verify, rs.probe):
+        parameter = inspect.signature(function).parameters["progress"]
+        assert parameter.default is False, function.__name__
+        with pytest.raises(UsageError, match="pass True, False, or a function"), _progress_for("yes"):  # type: ignore[arg-type]
+            pass
+
+
+@pytest.mark.torch
+def test_verify_and_tune_call_the_function_with_each_step() -> None:
+    import torch
+
+    steps: list[Step] = []
+    rs.verify(torch.sin, torch.sin, torch.ones(2), progress=steps.append)
+    assert [step.done for step in steps] == [0, 1, 2]
+
+    steps.clear()
+    timing = Timing(median_ms=1.5, low_ms=1.4, high_ms=1.6, samples=8)
+    trial = TrialRecord(number=1, name="baseline", choices={}, kind=MEASURED, timing=timing)
+    with _progress_for(steps.append) as callbacks:
+        callbacks.on_trial(TrialUpdate(record=trial, finished=[trial], max_trials=2, elapsed_s=1, left_s=1))
+        callbacks.on_status("trial 2")
+    assert steps == [Step(what="trial 2", best="1.5 ms (baseline)")]
 
 
 def test_progress_is_quiet_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
