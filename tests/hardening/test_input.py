@@ -282,6 +282,25 @@ def test_d10_a_linted_project_writes_nowhere_else(tmp_path: Path) -> None:
         assert list(outside.iterdir()) == []
 
 
+def test_d10_a_cache_in_the_linted_project_is_not_used(tmp_path: Path) -> None:
+    """Its trigger would run for ever with the first row that is stored."""
+    tree = tmp_path / "tree"
+    (tree / ".rocsolid").mkdir(parents=True)
+    (tree / "pyproject.toml").write_text("")
+    (tree / "a.py").write_text("x = 1\n")
+    with closing(sqlite3.connect(tree / ".rocsolid/lint.db")) as database:
+        database.execute("CREATE TABLE facts (key TEXT PRIMARY KEY, summary TEXT, symbols TEXT) WITHOUT ROWID")
+        database.execute(f"CREATE TRIGGER endless AFTER INSERT ON facts BEGIN SELECT count(*) FROM ({ENDLESS}); END")
+        database.commit()
+    before = (tree / ".rocsolid/lint.db").read_bytes()
+    ran = subprocess.run(
+        [sys.executable, "-m", "rocsolid", "lint", str(tree)],
+        env=clean_environ(XDG_CACHE_HOME=str(tmp_path / "cache")), capture_output=True, text=True, check=False, timeout=20,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert (tree / ".rocsolid/lint.db").read_bytes() == before
+
+
 def test_d6_a_fix_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     """The limit on the size of a file stands in for a full disk."""
     from rocsolid.cli.output import write_file
@@ -360,3 +379,20 @@ def test_d13_a_packed_table_is_read_in_pieces(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-500:]
     assert "times its size; reading stopped" in ran.stdout
+
+
+def test_linted_source_is_not_imported_by_workers(tmp_path: Path) -> None:
+    """Enough source for worker processes, which `python -m` would give the current folder as the first place to import from."""
+    tree, mark, script = tmp_path / "tree", tmp_path / "mark", tmp_path / "rocsolid-script"
+    (tree / "rocsolid").mkdir(parents=True)
+    for name in ("rocsolid/__init__", "json", "typing", "dataclasses", "contextlib", "runpy", "importlib", "warnings"):
+        (tree / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write(__name__)\n")
+    for number in range(3):
+        (tree / f"large{number}.py").write_text("x = 1  # some text to make the file large\n" * 5_000)
+    script.write_text("import sys\nfrom rocsolid.cli import main\nsys.exit(main())\n")  # as pip installs it
+    ran = subprocess.run(
+        [sys.executable, script, "lint", "--jobs", "2", "--no-cache"],
+        cwd=tree, env=clean_environ(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert not mark.exists(), mark.read_text()

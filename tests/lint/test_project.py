@@ -1,5 +1,6 @@
 """Linting a project: allow comments, options, baseline, cache, and several processes."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -158,7 +159,16 @@ def test_unchanged_files_come_from_the_cache(tmp_path: Path, monkeypatch: pytest
     assert second == first
     assert [Path(name).name for name in read] == ["n.py"]
     assert len(third.findings) == len(first.findings) + 1
-    assert (db.parent / ".gitignore").read_text() == "*\n"
+
+
+def test_caches_of_old_projects_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fact_cache, "_MAX_PROJECTS", 2)
+    (tmp_path / "m.py").write_text("x = 1\n")
+    for number in range(3):
+        db = tmp_path / f"cache/{number}.db"
+        run(tmp_path, cache=db)
+        os.utime(db, (number, number))
+    assert sorted(file.name for file in (tmp_path / "cache").iterdir()) == ["1.db", "2.db"]
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"x" * 200])

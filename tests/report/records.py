@@ -1,9 +1,10 @@
 """A record of any type, made from its declaration: every string, in every field, is the given text."""
 
+import random
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -30,26 +31,31 @@ PAGES: tuple[type, ...] = (
 )
 
 
-def make(cls: Any, text: Callable[[str], str], *, variant: int = 0, path: str = "") -> Any:
-    """An object of the type. `text` gets the path of a string field; `variant` selects the member of enums and the flags."""
+def make(cls: Any, text: Callable[[str], str], *, variant: int = 0, path: str = "", sparse: int = 0) -> Any:
+    """An object of the type. `text` gets the path of a string field; `variant` selects the member of enums and the flags.
+
+    With `sparse`, some fields keep their default: pages show something else where a field is empty. Each number leaves out others.
+    """
     origin, args = typing.get_origin(cls), typing.get_args(cls)
     path = path or getattr(cls, "__name__", str(cls))
     if origin in (types.UnionType, typing.Union):
-        return make(next(a for a in args if a is not type(None)), text, variant=variant, path=path)
+        members = [a for a in args if a is not type(None)]
+        chosen = str if str in members else members[variant % len(members)]
+        return make(chosen, text, variant=variant, path=path, sparse=sparse)
     if origin in (tuple, frozenset):
         # Two entries: some pages show one only when there are two.
-        items = [make(args[0], text, variant=variant + n, path=f"{path}[]") for n in range(2)]
+        items = [make(args[0], text, variant=variant + n, path=f"{path}[]", sparse=sparse) for n in range(2)]
         return origin(items)
     if origin is not None and issubclass(origin, Mapping):
-        return {text(f"{path}{{}}"): make(args[1], text, variant=variant, path=f"{path}{{}}")}
+        return {text(f"{path}{{}}"): make(args[1], text, variant=variant, path=f"{path}{{}}", sparse=sparse)}
     if is_dataclass(cls):
         hints = typing.get_type_hints(cls)
         made: Any = cls
         return made(
             **{
-                f.name: make(hints[f.name], text, variant=variant, path=f"{path}.{f.name}")
+                f.name: make(hints[f.name], text, variant=variant, path=f"{path}.{f.name}", sparse=sparse)
                 for f in fields(cls)
-                if f.init
+                if f.init and not _left_out(f, path, sparse)
             }
         )
     if isinstance(cls, type) and issubclass(cls, Enum):
@@ -63,6 +69,11 @@ def make(cls: Any, text: Callable[[str], str], *, variant: int = 0, path: str = 
         return text(path)
     msg = f"{path}: no example for {cls}"
     raise TypeError(msg)
+
+
+def _left_out(field: Any, path: str, sparse: int) -> bool:
+    has_default = field.default is not MISSING or field.default_factory is not MISSING
+    return bool(sparse and has_default and random.Random(f"{sparse}{path}.{field.name}").random() < 0.4)  # noqa: S311
 
 
 def string_fields(cls: Any, path: str = "") -> Iterator[str]:

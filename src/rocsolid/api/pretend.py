@@ -1,16 +1,14 @@
 """`rs.pretend`: make torch report a chip that is not present."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rocsolid.catalog.chips import parse_pretended_chip
 from rocsolid.errors import require_type
+from rocsolid.model.log import log as _log
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.probe.pretended import require_no_gpu
 from rocsolid.torchapi.pretend.fake_device_info import FakeDeviceInfo
-
-_log = logging.getLogger("rocsolid")
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`rs.apply`, `rs.compile` and `rs.guard`: settings of a profile or plan for a block, a function or the process."""
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from rocsolid.catalog.plan_check import check_plan
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.errors import PlanError, UsageError, require_number, require_type
 from rocsolid.model.environment import CheckResult, CheckStatus, Environment
+from rocsolid.model.log import log as _log
 from rocsolid.model.plan import Plan, Tuned
 from rocsolid.model.platform import Platform
 from rocsolid.probe.quick_facts import quick_environment
@@ -23,7 +23,6 @@ from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.guard import Guard
 
 _CHILD_DEADLINE_S = 900.0
-_log = logging.getLogger("rocsolid")
 
 
 def apply(plan: Plan | str | Path, *, ignore_platform: bool = False) -> Applied:

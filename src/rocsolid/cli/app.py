@@ -97,7 +97,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2 and one line that names the problem and the help command."""
-        self.exit(USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        from rocsolid.cli.output import note
+
+        note(f"{self.prog}: error: {message} (see {self.prog} --help)")
+        self.exit(USAGE)
 
 
 def run(argv: list[str]) -> int:
@@ -155,10 +158,9 @@ def _prepare_streams() -> None:
 
 
 def _print_error(message: str) -> None:
-    from rocsolid.cli.output import printable
-    from rocsolid.model.redact import redact
+    from rocsolid.cli.output import note
 
-    sys.stderr.write(f"rocsolid: error: {printable(redact(message))}\n")
+    note(f"rocsolid: error: {message}")
 
 
 def _report_system_error(error: OSError, argv: list[str]) -> int:

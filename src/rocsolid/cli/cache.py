@@ -23,6 +23,7 @@ from rocsolid.measure.user_cache import cache_folder
 _KINDS = {
     "artefacts": "compiled code and the fastest form, saved by rs.optimize",
     "dryrun": "kernels compiled by rocsolid dryrun",
+    "lint": "what rocsolid lint found in unchanged files",
     "native": "the C reader of rocsolid trace",
     "tunableop": "GEMM tuning results of rocsolid run",
 }
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         lines.append(f"{terminal.paint(f'{kind:<10}', 'bold')} {units.size(size['bytes']):>9}  {files:>11}  {path}")
         lines.append(terminal.wrap(what, indent=" " * 11))
     lines.append(
-        terminal.wrap("next: rocsolid cache --clear deletes the first four; pip uninstall rocsolid leaves them.")
+        terminal.wrap("next: rocsolid cache --clear deletes the first five; pip uninstall rocsolid leaves them.")
     )
     write("\n".join(lines) + "\n", args.out)
     return 0

@@ -26,8 +26,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare the traces and print the result."""
     from rocsolid.api.trace import compare
+    from rocsolid.model.redact import redact_all
 
-    comparison = compare(args.before, args.after)
+    comparison = redact_all(compare(args.before, args.after))
     if args.output == "json":
         from rocsolid.model.codec import dumps
         from rocsolid.model.trace import TRACE_COMPARISON_SCHEMA

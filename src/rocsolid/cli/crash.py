@@ -1,6 +1,7 @@
 """Write a crash report for an unexpected error, and return the line that the user sees."""
 
 import os
+import secrets
 import sys
 import tempfile
 import time
@@ -33,20 +34,21 @@ def _report(error: BaseException, argv: Sequence[str]) -> str:
 
         details = summary()
     except Exception as probe_error:  # noqa: BLE001 - the error may be in the probe itself
-        details = f"rocsolid   {__version__}\npython     {sys.version}\nthe probe failed as well: {probe_error!r}\n"
+        details = f"rocsolid   {__version__}\npython     {sys.version}\nthe probe failed as well: {mask_text(repr(probe_error))}\n"
     trace = "".join(traceback.format_exception(error))
     return f"$ rocsolid {mask_text(' '.join(argv))}\n\n{mask_text(trace)}\n{details}"
 
 
 def _write(text: str) -> Path:
     from rocsolid.cli.doctor import crash_folder
+    from rocsolid.measure.user_cache import write_bytes
 
-    folder = crash_folder()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        folder = Path(tempfile.mkdtemp(prefix="rocsolid-crash-"))
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    handle, name = tempfile.mkstemp(prefix=f"crash-{stamp}-", suffix=".txt", dir=folder)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write(text)
+    file = crash_folder() / f"crash-{stamp}-{secrets.token_hex(4)}.txt"
+    data = text.encode("utf-8", "backslashreplace")
+    if write_bytes(file, data):
+        return file
+    handle, name = tempfile.mkstemp(prefix=f"rocsolid-{file.stem}-", suffix=".txt")  # the folder is not ours
+    with os.fdopen(handle, "wb") as out:
+        out.write(data)
     return Path(name)

@@ -15,12 +15,11 @@ Targets: gfx90a (MI250X), gfx942 (MI300X), gfx950 (MI355X), gfx1100 (RX 7900 XTX
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
-from rocsolid.cli.output import add_output, require_writable, write
+from rocsolid.cli.output import add_output, note, require_writable, write
 from rocsolid.cli.parse_units import deadline
 from rocsolid.cli.render import render_dryrun
 from rocsolid.errors import UsageError
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     record = replace(record, findings=drop_allowed(record.findings, args.allow))
     write(render_dryrun(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     for failed in record.failed:
-        sys.stderr.write(f"rocsolid: error: {failed.error}\n")
+        note(f"rocsolid: error: {failed.error}")
     return record.failed[0].exit_code if record.failed else exit_code_of(record.findings, args.fail_on)
 
 

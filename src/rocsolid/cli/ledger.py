@@ -13,12 +13,12 @@ Inside a container, `rocsolid probe --record` records the image.
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.output import add_output, write
+from rocsolid.cli.output import add_output, note, write
 from rocsolid.cli.parse_units import deadline
+from rocsolid.model.redact import redact_all
 
 if TYPE_CHECKING:
     from rocsolid.probe.ledger import Ledger
@@ -82,19 +82,19 @@ def run(args: argparse.Namespace) -> int:
         case "scan":
             from rocsolid.probe.image_scan import scan
 
-            sys.stderr.write(f"starting {args.image}; loading a large image can take minutes\n")
+            note(f"starting {args.image}; loading a large image can take minutes")
             entry = scan(args.image, engine=args.engine, live=args.live, deadline_s=args.deadline)
             ledger.add([entry])
-            sys.stderr.write(f"recorded as {entry.key}\n")
+            note(f"recorded as {entry.key}")
             return 0
         case "export":
             from rocsolid.report.probe_text import images_markdown
 
-            write(images_markdown(ledger.entries()), args.out)
+            write(images_markdown(redact_all(ledger.entries())), args.out)
             return 0
         case "merge":
             count = ledger.merge(_open_existing(args.file))
-            sys.stderr.write(f"{count} new {'entry' if count == 1 else 'entries'} from {args.file}\n")
+            note(f"{count} new {'entry' if count == 1 else 'entries'} from {args.file}")
             return 0
     return _list(ledger, args)
 
@@ -118,7 +118,7 @@ def _list(ledger: "Ledger", args: argparse.Namespace) -> int:
     from rocsolid.report.probe_text import images_text
     from rocsolid.report.terminal import terminal_of
 
-    write(images_text(ledger.entries(), terminal_of()), getattr(args, "out", None))
+    write(images_text(redact_all(ledger.entries()), terminal_of()), getattr(args, "out", None))
     return 0
 
 
@@ -126,7 +126,7 @@ def _show(ledger: "Ledger", args: argparse.Namespace) -> int:
     from rocsolid.cli.render import render
     from rocsolid.model.codec import dumps
 
-    entry = ledger.find(args.image)
+    entry = redact_all(ledger.find(args.image))
     if entry.record is None:
         text = f"{entry.image}: {entry.note}\n" + "".join(f"  {e}\n" for e in entry.evidence)
         write(dumps("rocsolid/image/1", image=entry) if args.output == "json" else text, args.out)
@@ -152,7 +152,7 @@ def _diff(ledger: "Ledger", args: argparse.Namespace) -> int:
             )
             raise InputError(msg)
         records.append(entry.record)
-    change = compare_probes(*records)
+    change = redact_all(compare_probes(*records))
     as_json = args.output == "json"
     write(
         dumps("rocsolid/difference/1", difference=change) if as_json else difference_text(change, terminal_of()),

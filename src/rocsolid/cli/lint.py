@@ -51,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--diff", action="store_true", help="show what --fix would change")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a pyproject.toml to use instead of the nearest")
     parser.add_argument("--jobs", type=int, metavar="N", help="number of worker processes (default: one per core)")
-    parser.add_argument("--no-cache", action="store_true", help="do not use the cache .rocsolid/lint.db")
+    parser.add_argument("--no-cache", action="store_true", help="do not use the cache of earlier results")
     parser.add_argument("--fail-on", choices=FAIL_ON, help="minimum severity for exit code 1 (default: warning)")
     parser.add_argument("-v", "--verbose", action="store_true", help="print why and fix for every finding")
     add_output(parser, ("text", "json", "sarif", "github", "html"))

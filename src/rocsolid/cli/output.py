@@ -58,7 +58,7 @@ def write(text: str, out: Path | None) -> None:
     except OSError as error:
         msg = f"cannot write {out}: {error.strerror}"
         raise InputError(msg) from error
-    sys.stderr.write(f"wrote {printable(str(out))}\n")
+    note(f"wrote {out}")
 
 
 def write_file(file: Path, data: bytes) -> None:
@@ -120,12 +120,19 @@ def announce_plan(file: str | Path) -> None:
 
     plan = check_plan(Plan.load(file), str(file))
     lines = [f"  {d.id} = {'(not set)' if d.value is None else repr(d.value)}" for d in plan] or ["  nothing"]
-    sys.stderr.write(printable("\n".join([f"rocsolid: the plan {file} sets:", *lines]) + "\n"))
+    note("\n".join([f"rocsolid: the plan {file} sets:", *lines]))
 
 
 def printable(text: str) -> str:
     """Return the text with control characters shown as escapes; a name from elsewhere must not control the terminal."""
     return text if _PLAIN.fullmatch(text) else _CONTROL.sub(lambda c: c[0].encode("unicode_escape").decode(), text)
+
+
+def note(text: str) -> None:
+    """Print a line to stderr, with secrets hidden and control characters as escapes."""
+    from rocsolid.model.redact import redact
+
+    sys.stderr.write(f"{printable(redact(text))}\n")
 
 
 def read(file: Path) -> str:

@@ -21,10 +21,11 @@ import sys
 from pathlib import Path
 
 from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
-from rocsolid.cli.output import add_output, read, write
+from rocsolid.cli.output import add_output, note, read, write
 from rocsolid.cli.render import render
 from rocsolid.errors import UsageError
 from rocsolid.model.finding import Severity
+from rocsolid.model.redact import redact_all
 from rocsolid.model.saved_probe import ProbeDifference, ProbeRecord
 
 
@@ -126,7 +127,7 @@ def _difference(record: ProbeRecord, old: Path) -> ProbeDifference:
     from rocsolid.cli.records import read_probe
     from rocsolid.probe.diff import compare_probes
 
-    return compare_probes(read_probe(read(old), str(old)), record)
+    return redact_all(compare_probes(read_probe(read(old), str(old)), record))
 
 
 def _difference_text(difference: ProbeDifference, args: argparse.Namespace) -> str:
@@ -144,4 +145,4 @@ def _record(record: ProbeRecord, args: argparse.Namespace) -> None:
     from rocsolid.api.images import record_probe
 
     entry = record_probe(record, image=args.image, file=args.ledger)
-    sys.stderr.write(f"recorded as {entry.key}\n")
+    note(f"recorded as {entry.key}")

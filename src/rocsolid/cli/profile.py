@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.fail_on import add_fail_on
-from rocsolid.cli.output import add_output, add_workload, check_workload
+from rocsolid.cli.output import add_output, add_workload, check_workload, note
 from rocsolid.cli.parse_units import count
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def run(args: argparse.Namespace) -> int:
         folder = args.trace.with_name(f"{args.trace.name.partition('.')[0]}-rocprof")
         counters = [] if args.no_counters else args.counter or None
         rocprof_run = rocprof_workload(args.workload, folder, steps=args.steps, warmups=args.warmups, counters=counters)
-        sys.stderr.write(f"wrote {', '.join(map(str, rocprof_run.files))}\n")
+        note(f"wrote {', '.join(map(str, rocprof_run.files))}")
         for line in rocprof_run.failed_counters:
-            sys.stderr.write(f"rocsolid: {line}\n")
+            note(f"rocsolid: {line}")
         return analyze_and_print(rocprof_run.files, args)
     from rocsolid.api.profile import profile_workload
     from rocsolid.report.progress import show_steps
@@ -92,9 +92,9 @@ def run(args: argparse.Namespace) -> int:
             memory=args.memory,
             on_step=on_step,
         )
-    sys.stderr.write(
+    note(
         f"wrote {profiled.file}; a step takes {profiled.plain_ms:.2f} ms without the profiler and "
-        f"{profiled.profiled_ms:.2f} ms with it ({profiled.overhead:+.0%})\n"
+        f"{profiled.profiled_ms:.2f} ms with it ({profiled.overhead:+.0%})"
     )
     if profiled.cpu_operators and args.output == "text":
         sys.stdout.write(_cpu_table(profiled))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rocsolid.errors import UsageError
+from rocsolid.model.redact import redact_all
 
 if TYPE_CHECKING:
     from rocsolid.model.capture_report import CaptureReport
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 def render(record: "ProbeRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """Render a probe."""
+    record = redact_all(record)
 
     def text() -> str:
         from rocsolid.report.probe_text import probe_text
@@ -40,6 +42,7 @@ def render(record: "ProbeRecord", output: str, *, verbose: bool = False, to_file
 
 def render_compiles(log: "CompileLog", output: str, *, code: bool = False, to_file: bool = False) -> str:
     """Render a compile log."""
+    log = redact_all(log)
 
     def text() -> str:
         from rocsolid.report.compiles_text import compiles_text
@@ -61,6 +64,7 @@ def render_compiles(log: "CompileLog", output: str, *, code: bool = False, to_fi
 
 def render_breaks(report: "BreakReport", output: str, *, to_file: bool = False) -> str:
     """Render a report of graph breaks."""
+    report = redact_all(report)
 
     def text() -> str:
         from rocsolid.report.compiles_text import breaks_text
@@ -91,6 +95,7 @@ def render_trace(
     timelines: "Mapping[str, Timeline] | None" = None,
 ) -> str:
     """Render the analysis of traces; the HTML page includes the given timelines."""
+    record = redact_all(record)
 
     def page() -> str:
         from rocsolid.report.trace_page import trace_html
@@ -116,6 +121,7 @@ def render_trace(
 
 def render_report(report: "VerifyReport | CaptureReport", output: str) -> str:
     """Render a result whose text is its `str`."""
+    report = redact_all(report)
     has_page = type(report).__name__ == "VerifyReport"
     kind = "a verify report" if has_page else "a capture report"
     pages = {"html": lambda: _page(report)} if has_page else {}
@@ -124,6 +130,7 @@ def render_report(report: "VerifyReport | CaptureReport", output: str) -> str:
 
 def render_optimize(report: "OptimizeReport", output: str, *, workload: str = "", to_file: bool = False) -> str:
     """Render the report of `optimize`; with the workload, the text ends with the next step."""
+    report = redact_all(report)
 
     def text() -> str:
         from rocsolid.report.optimize_text import optimize_text
@@ -135,6 +142,7 @@ def render_optimize(report: "OptimizeReport", output: str, *, workload: str = ""
 
 def render_study(study: "Study", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """Render a study."""
+    study = redact_all(study)
 
     def text() -> str:
         from rocsolid.report.study_text import study_text
@@ -146,6 +154,7 @@ def render_study(study: "Study", output: str, *, verbose: bool = False, to_file:
 
 def render_ab(result: "ABResult", output: str, *, to_file: bool = False) -> str:
     """Render an A/B test."""
+    result = redact_all(result)
 
     def text() -> str:
         from rocsolid.report.study_text import ab_text
@@ -157,6 +166,7 @@ def render_ab(result: "ABResult", output: str, *, to_file: bool = False) -> str:
 
 def render_dryrun(record: "DryRunRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """Render a dry run."""
+    record = redact_all(record)
 
     def text() -> str:
         from rocsolid.report.dryrun_text import dryrun_text
@@ -180,6 +190,7 @@ def render_dryrun(record: "DryRunRecord", output: str, *, verbose: bool = False,
 
 def render_lint(record: "LintRecord", output: str, *, verbose: bool = False, to_file: bool = False) -> str:
     """Render the findings of `lint`."""
+    record = redact_all(record)
 
     def text() -> str:
         from rocsolid.report.lint_text import lint_text

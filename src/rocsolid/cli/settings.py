@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, write
+from rocsolid.model.redact import redact
 
 if TYPE_CHECKING:
     from rocsolid.model.setting import Setting
@@ -93,5 +94,5 @@ def _show_values(args: argparse.Namespace) -> int:
         + (f"   (default: {setting.default!r}; set by: {set_by(setting)})" if setting.changed else "")
         for name, setting in settings.items()
     ]
-    write("\n".join(lines or ["every setting has the default of the installed torch"]) + "\n", args.out)
+    write(redact("\n".join(lines or ["every setting has the default of the installed torch"])) + "\n", args.out)
     return 0

@@ -19,13 +19,12 @@ Examples:
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
-from rocsolid.cli.output import add_output, write
+from rocsolid.cli.output import add_output, note, write
 from rocsolid.errors import InputError, UsageError
 from rocsolid.model.trace import TraceReport
 from rocsolid.model.trace_view import Timeline
@@ -94,7 +93,7 @@ def analyze_and_print(files: Sequence[Path], args: argparse.Namespace) -> int:
         capture=getattr(args, "capture", None),
     )
     for written in filter(None, (getattr(args, "perfetto", None), getattr(args, "parquet", None))):
-        sys.stderr.write(f"wrote {written}\n")
+        note(f"wrote {written}")
     return _print(analyzed.report, args, analyzed.timelines)
 
 
@@ -103,7 +102,7 @@ def _run_ranks(args: argparse.Namespace) -> int:
 
     report, errors = trace_ranks(args.files, engine=args.engine or "processes", torch_trace=args.torch_trace)
     for line in errors:
-        sys.stderr.write(f"rocsolid: {line}\n")
+        note(f"rocsolid: {line}")
     if not report.files:
         msg = "none of the files could be read"
         raise InputError(msg)
@@ -118,7 +117,7 @@ def _print(report: TraceReport, args: argparse.Namespace, timelines: Mapping[str
         if file.damage or file.skipped_events:
             damage = "; ".join(file.damage) or "some events are broken"
             skipped = f"{file.skipped_events:,} event{'' if file.skipped_events == 1 else 's'} skipped"
-            sys.stderr.write(f"rocsolid: {file.file}: {damage}; {skipped}\n")
+            note(f"rocsolid: {file.file}: {damage}; {skipped}")
     to_file = args.out is not None
     write(render_trace(shown, args.output, verbose=args.verbose, to_file=to_file, timelines=timelines), args.out)
     return exit_code_of(shown.findings, args.fail_on)

@@ -32,7 +32,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocsolid.cli.output import add_output, announce_plan, require_writable, write
+from rocsolid.cli.output import add_output, announce_plan, note, require_writable, write
 from rocsolid.cli.parse_units import seconds, size
 from rocsolid.cli.tune_actions import ACTIONS, act, last_study
 from rocsolid.errors import InputError, UnknownNameError, UsageError
@@ -213,7 +213,7 @@ def run(args: argparse.Namespace) -> int:
         last_study(args.study).write_text(study.json(), encoding="utf-8")
     _save(study.best, args.plan)
     write(render_study(study, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
-    sys.stderr.write(f"wrote {args.plan}; use it with: rocsolid run --plan {args.plan} SCRIPT\n")
+    note(f"wrote {args.plan}; use it with: rocsolid run --plan {args.plan} SCRIPT")
     return 0
 
 
@@ -270,7 +270,8 @@ def show_progress(budget_s: float = 0.0, on_interrupt: str = "") -> "Iterator[Pr
     def on_trial(update: "TrialUpdate") -> None:
         nonlocal best
         text, best = trial_line(update)
-        sys.stderr.write(f"{clear_line}{text}\n")
+        sys.stderr.write(clear_line)
+        note(text)
 
     try:
         with show_steps(budget_s=budget_s) as on_step:

@@ -2,10 +2,9 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-from rocsolid.cli.output import read, write
+from rocsolid.cli.output import note, read, write
 from rocsolid.errors import InputError, UsageError
 
 ACTIONS = ("export", "dashboard")
@@ -27,6 +26,7 @@ def _export(args: argparse.Namespace) -> int:
     from rocsolid.cli.records import read_record
     from rocsolid.model.codec import encode
     from rocsolid.model.plan_toml import to_toml
+    from rocsolid.model.redact import redact_all
     from rocsolid.model.study import Study
     from rocsolid.tune.export import citations, study_evidence
 
@@ -41,22 +41,17 @@ def _export(args: argparse.Namespace) -> int:
     if args.out is None:
         msg = "--catalog needs --out evidence/NAME.json, because an evidence record is cited by its file name"
         raise UsageError(msg)
-    write(json.dumps(study_evidence(study), indent=1) + "\n", args.out)
-    sys.stderr.write(
-        "lines with which a setting in the catalogue can cite this record:\n"
-        + "".join(f"  {line},\n" for line in citations(study, args.out))
-    )
+    write(json.dumps(redact_all(study_evidence(study)), indent=1) + "\n", args.out)
+    lines = "".join(f"\n  {line}," for line in citations(study, args.out))
+    note(f"lines with which a setting in the catalogue can cite this record:{lines}")
     return 0
 
 
 def _dashboard(args: argparse.Namespace) -> int:
-    from rocsolid.model.redact import redact
     from rocsolid.tune.dashboard import serve
 
     def on_start() -> None:
-        sys.stderr.write(
-            f"serving the studies in {redact(str(args.study))} at http://{args.host}:{args.port}/ (Ctrl-C stops)\n"
-        )
+        note(f"serving the studies in {args.study} at http://{args.host}:{args.port}/ (Ctrl-C stops)")
 
     serve(args.study, args.host, args.port, on_start)
     return 0

@@ -11,7 +11,7 @@ from rocsolid.catalog.chips import DEFAULT_RELEASE, chip
 from rocsolid.dryrun.compile_kernels import CompileContext, quiet_compilers
 from rocsolid.dryrun.request import RESULT_SCHEMA, ChildResult, Request
 from rocsolid.errors import RocsolidError, UsageError
-from rocsolid.model.codec import decode, dumps
+from rocsolid.model.codec import decode, encode
 from rocsolid.model.dryrun import DryRun
 from rocsolid.process.parent_death import die_with_parent
 from rocsolid.torchapi.pretend.device import pretend_device, pretend_triton_driver
@@ -29,7 +29,7 @@ def main(request_file: Path, result_file: Path) -> None:
         message = f"{request.workload or request.file} called sys.exit({system_exit.code!r}) while it was imported"
         result = ChildResult(error=message, usage_error=True)
     temporary = result_file.with_suffix(".part")
-    temporary.write_text(dumps(RESULT_SCHEMA, result=result), encoding="utf-8")
+    temporary.write_text(json.dumps({"schema": RESULT_SCHEMA, "result": encode(result)}), encoding="utf-8")
     temporary.replace(result_file)
 
 

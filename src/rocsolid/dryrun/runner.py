@@ -17,7 +17,7 @@ from rocsolid.catalog.chips import TESTED_TORCH, TRITON_RELEASES, triton_for
 from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildResult, Request
 from rocsolid.errors import CannotRunError, InputError, TimedOutError
 from rocsolid.measure import user_cache
-from rocsolid.model.codec import decode, dumps
+from rocsolid.model.codec import decode, encode
 from rocsolid.model.dryrun import DryRun
 from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.model.release import compare, parts
@@ -105,9 +105,7 @@ def run_request(request: Request, context: RunnerContext) -> DryRun:
 
 def _run_child(request: Request, folder: Path, context: RunnerContext) -> tuple[ChildResult | None, CheckResult, str]:
     request_file, result_file = folder / "request.json", folder / "result.json"
-    request_file.write_text(
-        dumps(REQUEST_SCHEMA, **{name: getattr(request, name) for name in request.__dataclass_fields__})
-    )
+    request_file.write_text(json.dumps({"schema": REQUEST_SCHEMA, **encode(request)}))
     environ = {
         "TRITON_DEFAULT_FP_FUSION": "1",
         **os.environ,

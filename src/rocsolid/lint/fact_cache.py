@@ -5,6 +5,7 @@ If the cache cannot be read or written, linting works without it and takes longe
 
 import contextlib
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -14,16 +15,17 @@ from typing import Final
 from rocsolid.errors import InputError
 from rocsolid.lint.facts import FileFacts, decode_facts
 from rocsolid.measure.database import open_database, require_tables
+from rocsolid.measure.user_cache import cache_folder, open_folder
 from rocsolid.version import __version__
 
-_FOLDER: Final = Path(".rocsolid")
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, summary TEXT, symbols TEXT) WITHOUT ROWID"
 _MAX_ROWS: Final = 60_000
+_MAX_PROJECTS: Final = 50
 
 
 def default_path(root: Path) -> Path:
-    """`.rocsolid/lint.db` next to the project's pyproject.toml."""
-    return root / _FOLDER / "lint.db"
+    """The cache of a project, in the user's folder: one in the project may come from anybody."""
+    return cache_folder("lint") / f"{hashlib.blake2b(os.fsencode(root.absolute()), digest_size=8).hexdigest()}.db"
 
 
 def cache_key(data: bytes, module: str) -> str:
@@ -52,36 +54,31 @@ def _rules_digest() -> bytes:
 def load(path: Path | None, keys: Iterable[str]) -> dict[str, FileFacts]:
     """Return the cached facts by key."""
     wanted = set(keys)
-    if path is None or not path.is_file() or _leads_elsewhere(path):
+    if path is None or not path.is_file():
         return {}
     try:
-        with open_database(path, "a cache") as db:
+        with open_folder(path.parent), open_database(path, "a cache") as db:
             require_tables(db, path, "a cache", "facts")
             return {
                 key: decode_facts(summary, symbols)
                 for key, summary, symbols in db.execute("SELECT key, summary, symbols FROM facts")
                 if key in wanted
             }
+    except OSError:
+        return {}
     except (InputError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         with contextlib.suppress(OSError):
             path.unlink()  # corrupt; created again by the next save
         return {}
 
 
-def _leads_elsewhere(path: Path) -> bool:
-    """Whether the cache or its folder is a link: the linted project may come from anybody."""
-    return path.is_symlink() or path.parent.is_symlink()
-
-
 def save(path: Path | None, rows: Mapping[str, tuple[str, str]]) -> None:
     """Store the two parts of the facts by key; a cache with too many rows is emptied first."""
-    if path is None or not rows or _leads_elsewhere(path) or (path.parent / ".gitignore").is_symlink():
+    if path is None or not rows:
         return
-    with contextlib.suppress(sqlite3.Error, OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        ignore = path.parent / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+    with contextlib.suppress(sqlite3.Error, OSError), open_folder(path.parent, create=True):
+        if not path.exists():
+            _delete_oldest(path.parent)
         with contextlib.closing(sqlite3.connect(path, timeout=5)) as db, db:
             db.execute("PRAGMA synchronous=OFF")
             db.execute(_TABLE)
@@ -91,3 +88,10 @@ def save(path: Path | None, rows: Mapping[str, tuple[str, str]]) -> None:
             db.executemany(
                 "INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", [(key, *parts) for key, parts in rows.items()]
             )
+
+
+def _delete_oldest(folder: Path) -> None:
+    """Make room for one more project."""
+    files = sorted(folder.glob("*.db"), key=lambda file: file.stat().st_mtime)
+    for file in files[: -_MAX_PROJECTS + 1]:
+        file.unlink()

@@ -4,7 +4,6 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,11 +14,11 @@ from typing import Final
 from rocsolid.lint.check_file import check_text
 from rocsolid.lint.facts import FileFacts, summary_json
 from rocsolid.lint.files import SourceFile
+from rocsolid.process.run_command import module_command
 
 _MIN_BYTES_FOR_WORKERS: Final = 400_000  # less is checked in this process, faster than a worker starts
 _MAX_SILENCE_S: Final = 60.0  # a worker that writes nothing for longer is considered hung
 _FILE_OVERHEAD_BYTES: Final = 1000  # the cost of opening a file, as bytes of source
-_PACKAGE_FOLDER: Final = str(Path(__file__).parents[2])  # folder that contains rocsolid
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,12 @@ def _check_share(files: Sequence[SourceFile], results: "queue.Queue[CheckedFile 
 
 def _run_worker(files: Sequence[SourceFile], results: "queue.Queue[CheckedFile | BaseException | None]") -> int:
     """Run one worker and return how many files it finished before it ended or was killed."""
-    path = os.pathsep.join(filter(None, [_PACKAGE_FOLDER, os.environ.get("PYTHONPATH", "")]))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rocsolid.lint.worker"],
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        module_command("rocsolid.lint.worker"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"},
+        env={**os.environ, "PYTHONUTF8": "1"},
         text=True,
         encoding="utf-8",
     )

@@ -9,7 +9,6 @@ import ctypes
 import errno
 import grp
 import hashlib
-import logging
 import os
 import pwd
 import secrets
@@ -20,7 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-_log = logging.getLogger("rocsolid")
+from rocsolid.model.log import log as _log
+
 _MAGIC: Final = b"rocsolid artefacts 1\n"
 _DIGEST_BYTES: Final = 32
 _MAX_LINKS: Final = 40

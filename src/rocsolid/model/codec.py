@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rocsolid.errors import InputError
+from rocsolid.model.redact import redact_all
 
 T = TypeVar("T")
 _MAX_DEPTH = 100  # our own documents have about ten levels
@@ -53,8 +54,8 @@ def decode(cls: type[T], data: Any, where: str = "document") -> T:
 
 
 def dumps(schema: str, **parts: object) -> str:
-    """Return a JSON document whose first field is the schema."""
-    return json.dumps({"schema": schema, **{k: encode(v) for k, v in parts.items()}}, indent=2) + "\n"
+    """Return a JSON document whose first field is the schema. Secrets in its strings are hidden."""
+    return json.dumps({"schema": schema, **redact_all(encode(parts))}, indent=2) + "\n"
 
 
 def read_text(file: str | Path, *, max_bytes: int = 256 << 20) -> str:

@@ -17,7 +17,7 @@ from rocsolid.torchapi.user_frames import is_user_file, read_code_line
 
 _ID_IN_URL: Final = re.compile(r"/gb(\d{4})\.html", re.IGNORECASE)
 _LABEL: Final = re.compile(r"^\s*(Explanation|Hint|Developer debug context|User code context):\s?(.*)$")
-_RESUME_FUNCTION: Final = re.compile(r"torch_dynamo_resume_in_(.+?)_at_(\d+)")
+_RESUME_FUNCTION: Final = re.compile(r"torch_dynamo_resume_in_(.{1,300}?)_at_(\d+)")
 LOOP_BREAK: Final = "graph break in loop"  # torch's name for a break that it cannot resume from
 SECOND_BREAK: Final = "*** While handling this graph break, another graph break occurred: ***"
 # Names of a function or method in torch's message, for the caret.

@@ -5,10 +5,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-_SIGNATURE: Final = re.compile(r"^\s*def forward\(self,?(.*)\):", re.MULTILINE)
+_SIGNATURE: Final = re.compile(r"^[ \t]*def forward\(self,?(.*)\):", re.MULTILINE)
 _INPUT: Final = re.compile(r"(\w+)(?:: \"[^\"]*\"|(?=,|$))")
 _NODE: Final = re.compile(r"^\s+(\w+)(?:: (?:\"[^\"]*\"|[\w.]+))? = (.+)$")
-_CALL: Final = re.compile(r"([A-Za-z_][\w.]*)\(")
+_CALL: Final = re.compile(r"(?<![\w.])([A-Za-z_][\w.]*)\(")
 _FILE: Final = re.compile(r"^\s*# File: (.+?):(\d+) in ")
 _NUMBER: Final = re.compile(r"_\d+$")
 

@@ -12,7 +12,9 @@ _DEFINITION: Final = re.compile(
     r"^(\w+) = async_compile\.(\w+)\(((?:[^'\n]|'(?!''))*?)r?'''(.*?)'''", re.DOTALL | re.MULTILINE
 )
 _HEADER: Final = re.compile(r"# AOT ID: \['\d+_(\w+)'\]")
-_ORIGIN_COMMENT: Final = re.compile(r"# Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]")
+_ORIGIN_COMMENT: Final = re.compile(
+    r"# Topologically Sorted Source Nodes: \[([^][\n]*)\], Original ATen: \[([^][\n]*)\]"
+)
 _EXTERN: Final = re.compile(r"\b(extern_kernels\.\w+|torch\.ops\.\w+\.\w+(?:\.\w+)?|aten\.\w+(?:\.\w+)?)\(")
 # Helpers in the generated code that launch no kernel.
 _NO_KERNEL: Final = ("torch.ops.inductor._alloc_from_pool", "torch.ops.inductor._reinterpret_tensor")
@@ -119,7 +121,7 @@ def _comment_above(source: str, start: int) -> tuple[tuple[str, ...], tuple[str,
 
 def _from_name(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The operators of a C++ kernel, which are only in its name."""
-    found = re.match(r"\w+?_fused_(\w+?)_\d+$", name)
+    found = re.match(r"\w{1,300}?_fused_(\w{1,300}?)_\d+$", name)
     return (), (found[1],) if found else ()
 
 

@@ -11,13 +11,13 @@ from rocsolid.torchapi.user_frames import read_code_line
 
 _STACK: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _TENSOR: Final = re.compile(
-    r"tensor '(?P<name>.+?)' (?P<property>size|stride|rank|dtype|requires_grad)\b.*? mismatch(?: at index (?P<index>\d+))?\. "
+    r"tensor '(?P<name>.{1,300}?)' (?P<property>size|stride|rank|dtype|requires_grad)\b.{0,50}? mismatch(?: at index (?P<index>\d+))?\. "
     r"expected (?:requires_grad=)?(?P<old>\S+?),?(?: actual (?P<new>\S+))?$"
 )
 _TYPE: Final = re.compile(
-    r"expected type of '(?P<name>.+?)' to be (?:a tensor type|<class 'torch\.).* found <class '(?P<new>[\w.]+)'>"
+    r"expected type of '(?P<name>.{1,300}?)' to be (?:a tensor type|<class 'torch\.).{0,300} found <class '(?P<new>[\w.]+)'>"
 )
-_OBJECT: Final = re.compile(r"___check_\w+\((?P<name>[^,()]+?)(?:\.__code__)?,")
+_OBJECT: Final = re.compile(r"___check_\w{1,100}\((?P<name>[^,()]+?)(?:\.__code__)?,")
 _STATE: Final = re.compile(r"GLOBAL_STATE changed: (?P<name>\S+)")
 # C++ names in torch's guards, and their names in Python.
 _DTYPES: Final = {

@@ -36,7 +36,8 @@ from rocsolid.torchapi.dynamo.compile_events import BACKWARD_PHASES, SUMMARY_FAC
 
 _HEADER_LINE: Final = re.compile(r"^[A-Z]\d{4} \S+ (\d+) \S+\] (\{.*\})\s*$")
 _BREAK: Final = re.compile(
-    r"Graph break in user code at (.+?):(\d+)\nGraph Break Reason: (.*?)(?:\nUser code traceback:|\Z)", re.DOTALL
+    r"Graph break in user code at ([^\n]{1,1000}?):(\d+)\nGraph Break Reason: (.*?)(?:\nUser code traceback:|\Z)",
+    re.DOTALL,
 )
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _RANK: Final = re.compile(r"_rank_(\d+)_")
@@ -78,7 +79,7 @@ def read_trace(path: Path, rank: int | None = None) -> CompileLog:
     if not path.exists():
         msg = f"{path} does not exist; pass the folder that TORCH_TRACE was set to"
         raise InputError(msg)
-    files = sorted(path.glob("*.log")) if path.is_dir() else [path]
+    files = [file for file in sorted(path.glob("*.log")) if file.is_file()] if path.is_dir() else [path]
     files = [file for file in files if rank is None or _rank(file) in (None, rank)]
     events: list[CompileEvent] = []
     torch = ""

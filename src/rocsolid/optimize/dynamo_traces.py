@@ -8,7 +8,6 @@ graph replays what was captured, even if a Python function is replaced later.
 import base64
 import inspect
 import json
-import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,10 +19,9 @@ import torch
 from rocsolid.errors import first_line
 from rocsolid.measure import user_cache
 from rocsolid.model.form import Form
+from rocsolid.model.log import log as _log
 from rocsolid.optimize.unique_code_wrapper import UniqueCodeWrapper
 from rocsolid.torchapi.dynamo.precompile import can_save_traces, describe_guarded, saving_traces, take_traces
-
-_log = logging.getLogger("rocsolid")
 
 
 class DynamoTraces:

@@ -1,6 +1,5 @@
 """Measures the forms of a model against each other, then tries settings with the fastest compiled form."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -8,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from rocsolid.model.form import Form
+from rocsolid.model.log import log as _log
 from rocsolid.model.optimize_report import FormOutcome
 from rocsolid.model.plan import Decision
 from rocsolid.model.progress import OnStep, Step, ignore_step
@@ -26,7 +26,6 @@ from rocsolid.optimize.race import (
 )
 from rocsolid.runtime.capture.captured import Captured
 
-_log = logging.getLogger("rocsolid")
 _FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
 _SETTING_RACE: Final = RaceLimits(seconds=5.0, rounds=15)
 Forms = Mapping[Form, MakeForm]

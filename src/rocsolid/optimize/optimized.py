@@ -1,6 +1,5 @@
 """Measures every form of a model on the user's examples, and returns the fastest one with correct results."""
 
-import logging
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ import torch
 from rocsolid.errors import UsageError
 from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.form import Form
+from rocsolid.model.log import log as _log
 from rocsolid.model.optimize_report import OptimizeReport
 from rocsolid.model.plan import Decision, Plan, Tuned
 from rocsolid.model.progress import OnStep, ignore_step
@@ -28,7 +28,6 @@ from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 from rocsolid.runtime.wrapped_module import WrappedModule, refuse_sharding, wrap_module
 from rocsolid.torchapi.dynamo.compile_hooks import remove_skip_marks
 
-_log = logging.getLogger("rocsolid")
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 _SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
 Capture = Callable[[Callable[..., Any]], Captured]

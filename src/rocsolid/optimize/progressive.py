@@ -4,7 +4,6 @@ The model is first compiled in a child process. This fills the caches on disk, a
 Only then is the model compiled in this process, from the caches. If its results match eager and it is faster, it replaces the eager form.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.model.form import Form
+from rocsolid.model.log import log as _log
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
 from rocsolid.numerics import Tolerance
 from rocsolid.optimize.example_inputs import Example
@@ -22,7 +22,6 @@ from rocsolid.optimize.optimized import Capture, Optimized, device_and_versions
 from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, expect, prepare, run_race, why_not_comparable
 from rocsolid.runtime.background_thread import run_in_background
 
-_log = logging.getLogger("rocsolid")
 _RACE_LIMITS: Final = RaceLimits(seconds=5.0, rounds=15)
 Trial = Callable[[], str]  # compiles in a child process; returns why that failed, or ""
 

@@ -1,6 +1,5 @@
 """Prepares the forms of a model, excludes those that fail or return wrong results, measures the rest together, and chooses the fastest."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from rocsolid.errors import first_line
 from rocsolid.measure.race import Race, race
 from rocsolid.measure.statistics import compare
 from rocsolid.model.form import Form
+from rocsolid.model.log import log as _log
 from rocsolid.model.optimize_report import FormOutcome, FormResult
 from rocsolid.model.progress import OnStep, Step, ignore_step
 from rocsolid.model.setting import Value
@@ -26,7 +26,6 @@ from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.regional_compile import compile_states
 from rocsolid.torchapi.dynamo.compile_hooks import CompiledRuns
 
-_log = logging.getLogger("rocsolid")
 MakeForm = Callable[[], Callable[..., Any]]
 
 

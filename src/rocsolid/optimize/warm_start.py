@@ -8,7 +8,6 @@ file that cannot be used is not changed; one line is logged, and the model is co
 import datetime as dt
 import hashlib
 import json
-import logging
 import os
 import platform
 import sys
@@ -30,8 +29,6 @@ from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.prewarm import prewarm_libraries
 from rocsolid.torchapi.inductor.compiler_startup import preload_compiler, without_pool_warmup
 from rocsolid.torchapi.pytree import flatten
-
-_log = logging.getLogger("rocsolid")
 
 
 def default_folder() -> Path:

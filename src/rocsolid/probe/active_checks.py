@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -11,7 +10,7 @@ from typing import Final
 from rocsolid.catalog.problems import problem
 from rocsolid.model.environment import CheckResult, CheckStatus, Environment
 from rocsolid.probe.active_programs import GROUPS
-from rocsolid.process.run_command import Command, run_with_deadline
+from rocsolid.process.run_command import Command, module_command, run_with_deadline
 
 _DEADLINES_S: Final = {"gemm": 120.0, "compile": 240.0, "capture": 120.0, "fp8": 120.0}
 _CAPTURE_PROCESSES: Final = 3
@@ -43,7 +42,7 @@ def _run_group(group: str, names: Sequence[str]) -> Iterator[CheckResult]:
     """Run all checks of a group in one process; after a crash or a hang, a new process runs the remaining checks."""
     remaining = list(names)
     while remaining:
-        command = [sys.executable, "-m", "rocsolid.probe.active_programs", *remaining]
+        command = module_command("rocsolid.probe.active_programs", *remaining)
         reply = run_with_deadline(
             Command(name=group, command=command, deadline_s=_DEADLINES_S[group], env=dict(os.environ))
         )

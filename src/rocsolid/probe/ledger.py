@@ -16,6 +16,7 @@ from rocsolid.catalog.images import IMAGES
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.measure.database import open_database, require_tables
 from rocsolid.model.codec import decode, encode, parse_json
+from rocsolid.model.redact import redact_all
 from rocsolid.model.saved_probe import ImageEntry
 
 _APPLICATION_ID: Final = 0x526F4C64  # "RoLd": SQLite stores it in the header of the file, which marks it as a ledger
@@ -74,7 +75,7 @@ class Ledger:
             changes_before = database.total_changes
             database.executemany(
                 "INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?)",
-                [(e.image, e.digest, e.recorded_at, e.source, json.dumps(encode(e))) for e in entries],
+                [(e.image, e.digest, e.recorded_at, e.source, json.dumps(encode(e))) for e in redact_all(entries)],
             )
             return database.total_changes - changes_before
 

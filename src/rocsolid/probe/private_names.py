@@ -6,7 +6,6 @@ before the first use of a name: names that fail are closed, so that the features
 
 import hashlib
 import json
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocsolid.catalog.support import SUPPORTED_TORCH
 from rocsolid.model.environment import CheckStatus
+from rocsolid.model.log import log as _log
 from rocsolid.model.release import compare
 from rocsolid.probe.packages import read_version_file, torch_folder
 from rocsolid.torchapi.private_api import close_names
@@ -23,7 +23,6 @@ from rocsolid.version import __version__
 if TYPE_CHECKING:
     from rocsolid.model.probed_name import ProbedName
 
-_log = logging.getLogger("rocsolid")
 _DEADLINE_S: Final = 300.0
 
 

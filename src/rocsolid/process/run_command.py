@@ -11,18 +11,21 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from rocsolid.model.environment import CheckResult, CheckStatus
 
 _GRACE_S = 1.0  # how long to wait for a killed child
 _MAX_OUTPUT_BYTES = 4_000_000
+_PACKAGE_FOLDER = str(Path(__file__).parents[2])  # contains rocsolid
 _running: "set[subprocess.Popen[bytes]]" = set()
 _starting = threading.Lock()
 
@@ -44,6 +47,19 @@ class CommandResult:
     check: CheckResult
     stdout: str
     stderr: str
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command line that runs a module of this rocsolid in a new process.
+
+    `python -m` would first look for every module in the current folder, whose files may come from anybody.
+    """
+    code = (
+        "import sys; '' in sys.path[:1] and sys.path.pop(0); "
+        f"sys.path.insert(0, {_PACKAGE_FOLDER!r}); import rocsolid; sys.path.pop(0); "
+        f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    )
+    return [sys.executable, "-c", code, *arguments]
 
 
 def run_with_deadline(command: Command) -> CommandResult:

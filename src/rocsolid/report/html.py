@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final, Union
 
+from rocsolid.model.redact import redact, redact_all
+
 Node = Union["Html", str, int, float, None, Iterable["Node"]]
 Attribute = str | int | float | bool | None
 
@@ -58,12 +60,12 @@ def join(*nodes: Node) -> Html:
 
 def make_id(text: str) -> str:
     """Return an id, also for a link to it, made of any text."""
-    return _UNSAFE_IN_ID.sub("-", text)
+    return _UNSAFE_IN_ID.sub("-", redact(text))
 
 
 def json_data(element_id: str, value: object) -> Html:
     """Return data for a script of the page, which reads it with `JSON.parse`."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(redact_all(value), separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Html(f'<script type="application/json" id="{escape(make_id(element_id))}">{text}</script>')
@@ -125,5 +127,8 @@ def _attribute(key: str, value: Attribute) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape for text and for quoted attributes. Half of a surrogate pair, which UTF-8 cannot hold, is shown as its number."""
-    return escape(text.encode("utf-8", "backslashreplace").decode())
+    """Escape for text and for quoted attributes, and hide secrets.
+
+    Half of a surrogate pair, which UTF-8 cannot hold, is shown as its number.
+    """
+    return escape(redact(text).encode("utf-8", "backslashreplace").decode())

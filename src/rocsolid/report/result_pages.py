@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Final
 
 from rocsolid.model.environment import Environment
+from rocsolid.model.redact import redact_all
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.model.study import ABResult
 from rocsolid.report.html import frame, tag
@@ -27,7 +28,7 @@ _CELL_HEIGHT_PX: Final = 480
 def result_page(result: object) -> str:
     """Return the HTML page of a result; raises KeyError for a result that has none."""
     module, function = _PAGES[type(result).__name__]
-    page: str = getattr(import_module(f"rocsolid.report.{module}"), function)(result)
+    page: str = getattr(import_module(f"rocsolid.report.{module}"), function)(redact_all(result))
     return page
 
 
@@ -39,7 +40,7 @@ def notebook_html(result: object) -> str:
     if isinstance(result, Environment):
         result = ProbeRecord(environment=result, findings=(), profile="")
     if type(result).__name__ not in _PAGES:
-        return str(tag("pre", _text(result)))
+        return str(tag("pre", _text(redact_all(result))))
     return frame(result_page(result), height_px=_CELL_HEIGHT_PX)
 
 

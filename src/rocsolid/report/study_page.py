@@ -2,7 +2,6 @@
 
 from rocsolid.model.codec import encode
 from rocsolid.model.plan_toml import to_toml
-from rocsolid.model.redact import redact
 from rocsolid.model.study import Effect, Finalist, Study, TrialRecord
 from rocsolid.model.timing import Verdict
 from rocsolid.report.html import Html, Node, join, tag
@@ -182,7 +181,7 @@ def _time(study: Study) -> Html:
 
 def _rejected(trial: TrialRecord) -> Html:
     sections = [("stacks before the kill", trial.stacks), ("end of its output", trial.log_tail)]
-    body = [[tag("h3", label), tag("pre", redact(text[-_MAX_CHARS:]))] for label, text in sections if text.strip()]
+    body = [[tag("h3", label), tag("pre", text[-_MAX_CHARS:])] for label, text in sections if text.strip()]
     log = tag("p", f"{trial.seconds:.1f} s; ", tag("code", trial.log))
     return tag("details", tag("summary", rejection(trial)), tag("div", log, body), class_="finding is-warning")
 

@@ -5,7 +5,6 @@ done with a signal, which also interrupts a blocking system call. In other threa
 instruction. A compile that is stuck in native code cannot be ended from inside its process; `in_child=True` covers that case.
 """
 
-import logging
 import signal
 import threading
 import time
@@ -14,11 +13,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
+from rocsolid.model.log import log as _log
 from rocsolid.runtime.background_thread import raise_in_thread
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, CompileCancelled
 from rocsolid.torchapi.dynamo.compile_phase import all_stacks, phase_of, thread_stack
 
-_log = logging.getLogger("rocsolid")
 _SIGNAL: Final = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 _FIRST_PROGRESS_S: Final = 5.0
 _PROGRESS_EVERY_S: Final = 10.0

@@ -1,7 +1,6 @@
 """`torch.compile` with a plan attached to the function, a deadline, and a limit on recompiles."""
 
 import functools
-import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -15,6 +14,7 @@ from rocsolid.errors import RecompileError
 from rocsolid.model.compile_report import CompileReport, EagerFallback
 from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
+from rocsolid.model.log import log as _log
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel, Owner
 from rocsolid.runtime.compile_deadline import deadline
@@ -32,7 +32,6 @@ from rocsolid.torchapi.dynamo.compile_hooks import (
 from rocsolid.torchapi.dynamo.failed_guards import FailedGuard, failed_guards
 from rocsolid.torchapi.user_frames import read_code_line, user_location
 
-_log = logging.getLogger("rocsolid")
 _STATE_VARIABLE: Final = "__rocsolid_compiled__"  # the local variable of the wrapper that holds the CompileState
 _MAX_GUARDS_IN_MESSAGE: Final = 3
 _NOTHING_COMPILED: Final = (

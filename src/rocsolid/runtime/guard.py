@@ -1,6 +1,5 @@
 """Enforces a plan for every compile, however it is started, for a block or for the process."""
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +9,7 @@ from rocsolid.catalog import registry
 from rocsolid.model.compile_report import CompileReport, EagerFallback
 from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
+from rocsolid.model.log import log as _log
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
 from rocsolid.rules.runtime.value_rejected_by_guard import RULE
@@ -18,8 +18,6 @@ from rocsolid.torchapi.config.pins import Attempt, Pins, pin
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener, remove_skip_marks
 from rocsolid.torchapi.graphs.capture_state import refuse_compiles_in_captures
 from rocsolid.torchapi.user_frames import read_code_line
-
-_log = logging.getLogger("rocsolid")
 
 
 class Guard:

@@ -24,7 +24,11 @@ from typing import Any, Final
 from rocsolid.model.probed_name import ProbedName
 from rocsolid.torchapi.private_api import PrivateName, all_private_names
 
-_CODE: Final = "import sys; sys.path.insert(0, sys.argv[1]); from rocsolid.torchapi.name_probes import main; main()"
+# Without the current folder, where a file could hide a module of the same name.
+_CODE: Final = (
+    "import sys; '' in sys.path[:1] and sys.path.pop(0); sys.path.insert(0, sys.argv[1]); "
+    "from rocsolid.torchapi.name_probes import main; main()"
+)
 _PROBES: Final[dict[str, Callable[[Any], object]]] = {}
 _RESULT_MARK: Final = "rocsolid-probes:"
 

@@ -8,16 +8,15 @@ them as missing.
 """
 
 import importlib
-import logging
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocsolid.errors import UnsupportedTorchError
+from rocsolid.model.log import log as _log
 from rocsolid.model.release import Span, span
 
-_log = logging.getLogger("rocsolid")
 _ABSENT: Final = object()
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from rocsolid.errors import CannotRunError, InputError, MissingExtraError
 from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.trace import RankRow, Ranks, TraceFile
+from rocsolid.process.run_command import module_command
 from rocsolid.trace.analysis.analyze import analyze_trace
 from rocsolid.trace.read import read_trace
 from rocsolid.trace.readers.c_scanner_build import build_if_worthwhile
@@ -105,11 +106,8 @@ def _start_child(files: Sequence[Path], out: Path) -> _Child:
         fork = multiprocessing.get_context("fork").Process(target=main, args=(str(out), *map(str, files)))
         fork.start()
         return _Child(out=out, wait=lambda: _exit_code(fork), kill=fork.kill)
-    source_folder = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (source_folder, os.environ.get("PYTHONPATH", ""))))
     process = subprocess.Popen(  # noqa: S603 - this module
-        [sys.executable, "-m", "rocsolid.trace.ranks", str(out), *map(str, files)],
-        env={**os.environ, "PYTHONPATH": path},
+        module_command("rocsolid.trace.ranks", str(out), *map(str, files)),
         stdout=subprocess.DEVNULL,
     )
     return _Child(out=out, wait=process.wait, kill=process.kill)

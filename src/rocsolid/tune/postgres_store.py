@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rocsolid.errors import CannotRunError, InputError, MissingExtraError, first_line
 from rocsolid.model.codec import decode, encode, parse_json
-from rocsolid.model.redact import redact
+from rocsolid.model.redact import redact, redact_all
 from rocsolid.model.study import TrialRecord
 
 _SCHEMA: Final = """
@@ -108,7 +108,7 @@ class PostgresStore:
         """Store a finished trial of this tuner; does nothing if another tuner has taken it over meanwhile."""
         self._execute(
             "UPDATE rocsolid_trials SET record = %s WHERE study = %s AND number = %s AND owner = %s AND record IS NULL",
-            json.dumps(encode(record)),
+            json.dumps(redact_all(encode(record))),
             self._study,
             record.number,
             self._owner,

@@ -18,6 +18,7 @@ from typing import Final
 from rocsolid.errors import InputError
 from rocsolid.measure.database import open_database, require_tables
 from rocsolid.model.codec import decode, encode, parse_json
+from rocsolid.model.redact import redact_all
 from rocsolid.model.study import TrialRecord
 
 _SCHEMA: Final = """
@@ -105,7 +106,7 @@ class SqliteStore:
         """Store a finished trial of this tuner; does nothing if another tuner has taken it over meanwhile."""
         self._db.execute(
             "UPDATE trials SET record = ? WHERE study = ? AND number = ? AND owner = ? AND record IS NULL",
-            (json.dumps(encode(record)), self._study, record.number, self._owner),
+            (json.dumps(redact_all(encode(record))), self._study, record.number, self._owner),
         )
 
     def release(self, number: int) -> None:

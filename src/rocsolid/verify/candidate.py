@@ -1,6 +1,5 @@
 """Compares a candidate with eager and with the model in higher precision, over several sets of values and scales of the inputs."""
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,6 @@ from rocsolid.runtime.capture.captured import Captured, CapturedModule
 from rocsolid.runtime.capture.reachable_state import collect_reachable
 from rocsolid.torchapi.pytree import Leaf, flatten
 
-_log = logging.getLogger("rocsolid")
 _SEED: Final = 0x5EED
 _MAX_LAYERS: Final = 500
 _MASK_VALUES: Final = (0.0, 1.0)

@@ -3,7 +3,6 @@
 import copy
 import functools
 import inspect
-import logging
 import sys
 import threading
 import types
@@ -18,6 +17,7 @@ import torch
 from rocsolid.catalog.capture_precautions import Precautions
 from rocsolid.errors import CaptureError, UnsupportedTorchError
 from rocsolid.model.capture_report import CallPrediction, CaptureReport, Reason
+from rocsolid.model.log import log as _log
 from rocsolid.runtime.capture.backends.base import Backend, capture_lock
 from rocsolid.runtime.capture.backends.record import RecordBackend
 from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, call_signature, parse_call, read_torch_state
@@ -43,7 +43,6 @@ from rocsolid.runtime.signature import differences, nearest
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
 
-_log = logging.getLogger("rocsolid")
 _inference_mode: Final = torch.is_inference_mode_enabled
 _count_dispatch_modes, _count_function_modes = mode_counters()
 _MAX_LISTED_CHANGES: Final = 4

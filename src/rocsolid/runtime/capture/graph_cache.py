@@ -3,17 +3,16 @@
 The cache is limited in number and memory, and evicts the least recently used graph first.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from textwrap import indent
 from typing import Final
 
 from rocsolid.model.capture_report import CaptureReport, Reason, Refusal
+from rocsolid.model.log import log as _log
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.entry import Entry
 
-_log = logging.getLogger("rocsolid")
 MAX_SHORT_LIVED: Final = 16  # then the call runs in eager: capturing again costs more than the replays gain
 _WARN_AFTER_EAGER_CALLS: Final = 100
 _MAX_INVALIDATION_REASONS: Final = 20

@@ -1,6 +1,5 @@
 """Compares replays with eager, on inputs that the graph was not captured with. A graph that differs is not used."""
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from rocsolid.model.capture_report import CheckFailure, Reason
+from rocsolid.model.log import log as _log
 from rocsolid.numerics import (
     OTHER_BRANCH_SCALE,
     PADDING_SCALE,
@@ -28,7 +28,6 @@ from rocsolid.runtime.capture.state_snapshot import InitialState, RngSnapshot, T
 from rocsolid.torchapi.graphs.capture_state import reported_as_capturing, uncompiled
 from rocsolid.torchapi.pytree import Leaf
 
-_log = logging.getLogger("rocsolid")
 _SEED = 0x5EED
 _WRONG_RESULT_CAUSES = (
     "why: a Python number or a value read on the CPU became a constant of the graph, a buffer is stale, "

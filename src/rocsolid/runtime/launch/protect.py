@@ -12,6 +12,7 @@ from rocsolid.model.codec import encode
 from rocsolid.model.intervention import Intervention
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
+from rocsolid.model.redact import redact, redact_all
 from rocsolid.model.setting import Channel
 from rocsolid.runtime.guard import Guard
 
@@ -40,7 +41,7 @@ class Protection:
                 "profile": self.plan.profile,
                 "platform": self.plan.platform.value,
                 **({"pretended": self.pretended} if self.pretended else {}),
-                "changes": encode(self.changes),
+                "changes": redact_all(encode(self.changes)),
             }
             try:
                 with Path(report).open("a", encoding="utf-8") as file:
@@ -51,7 +52,7 @@ class Protection:
             count = f"{len(self.changes)} change{'s' if len(self.changes) > 1 else ''}"
             chip = f", with --pretend {self.pretended}" if self.pretended else ""
             lines = [f"rocsolid: {count} by profile {self.plan.profile}{chip}:", *map(str, self.changes)]
-            sys.stderr.write("\n".join(lines).replace("\n", "\n  ") + "\n")
+            sys.stderr.write(redact("\n".join(lines)).replace("\n", "\n  ") + "\n")
 
 
 def set_variables(plan: Plan, environ: MutableMapping[str, str]) -> Iterator[Intervention]:

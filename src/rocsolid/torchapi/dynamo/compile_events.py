@@ -6,7 +6,6 @@ of a graph break, and, through `compile_hooks`, the start and end of each frame.
 functions that were compiled before, and all threads. `torch._dynamo.reset()` removes torch's own callbacks, but not these hooks.
 """
 
-import logging
 import re
 import sys
 import threading
@@ -29,6 +28,7 @@ from rocsolid.model.compile_event import (
     MetricsReported,
     PhaseTimed,
 )
+from rocsolid.model.log import log as _log
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener, frames_up
 from rocsolid.torchapi.dynamo.failed_guards import found_value, guard_text
 from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, operators
@@ -76,7 +76,6 @@ _LOG_GRAPH_BREAK_2_9 = private_name(
 )  # a method of the translator since 2.10
 _EXTRACT_STACK = private_name("torch._guards", "TracingContext.extract_stack", "2.4..", without=_NO_BREAKS)
 
-_log = logging.getLogger("rocsolid")
 _ID_LENGTH: Final = 100  # the first characters of generated code contain its id: # AOT ID: ['0_backward']
 BACKWARD_PHASES: Final = ("entire_backward_compile", "compile_fx.<locals>.bw_compiler")
 _CACHE_EVENT: Final = re.compile(r"(fx_graph|autograd)_cache_(hit|miss|bypass|disabled)")

@@ -3,7 +3,6 @@
 import ctypes
 import functools
 import hashlib
-import logging
 import os
 import shutil
 import subprocess
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.measure import user_cache
+from rocsolid.model.log import log as _log
 
-_log = logging.getLogger("rocsolid")
 _SOURCES: Final = Path(__file__).with_name("scan")
 _VARIABLE: Final = "ROCSOLID_NATIVE"
 # Building takes 0.7 s. Reading this much text without the scanner takes 0.4 to 1 s longer.

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from rocsolid.errors import CannotRunError
+from rocsolid.process.run_command import module_command
 from rocsolid.trace.columns import DeviceEvents, GrowingTable, HostEvents, MemoryEvents, TraceColumns
 from rocsolid.trace.readers.bytestream import is_gzip
 from rocsolid.trace.readers.c_scanner_build import c_library
@@ -105,12 +106,9 @@ def _halves(file: Path) -> tuple[dict[str, object], FilePart, FilePart] | None:
 
 
 def _start_child(file: Path, part: FilePart, out: Path) -> "subprocess.Popen[bytes]":
-    source_folder = str(Path(__file__).parents[3])
-    path = os.pathsep.join(filter(None, (source_folder, os.environ.get("PYTHONPATH", ""))))
     separator = json.dumps({name: value.decode("latin-1") for name, value in asdict(part.separator).items()})
     return subprocess.Popen(  # noqa: S603 - this module
-        [sys.executable, "-m", "rocsolid.trace.readers.parallel", str(file), str(part.first), separator, str(out)],
-        env={**os.environ, "PYTHONPATH": path},
+        module_command("rocsolid.trace.readers.parallel", str(file), str(part.first), separator, str(out)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )

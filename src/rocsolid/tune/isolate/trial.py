@@ -16,6 +16,7 @@ from typing import Any, Final
 from rocsolid.errors import CannotRunError
 from rocsolid.model import trial_result
 from rocsolid.model.codec import decode
+from rocsolid.model.redact import redact_all
 from rocsolid.model.trial_result import Crashed, Returned, TrialResult
 from rocsolid.process.process_tree import processes_of_trial
 from rocsolid.tune.isolate.supervisor import BOOTSTRAP
@@ -74,7 +75,7 @@ class Trial:
         self._on_phase = on_phase
         self._result: TrialResult | None = None
         self._accepts_requests = False
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # its output may contain secrets
         for name in _TRIAL_FILES:  # of an earlier trial in this folder
             (folder / name).unlink(missing_ok=True)
         data = {**asdict(spec), "unset": list(spec.unset), "folder": str(folder), "trial_id": self.trial_id}
@@ -192,4 +193,6 @@ def _read_result(event: dict[str, Any]) -> TrialResult:
         value = json.loads(Path(sent["file"]).read_text(encoding="utf-8")) if "file" in sent else sent["value"]
         event = {**event, "value": value}
     fields = {name: value for name, value in event.items() if name not in ("t", "kind", "result")}
-    return decode(kind, fields, "trial result")
+    # What the workload printed is kept in the study, and shown on its page.
+    shown = {name: redact_all(fields[name]) for name in ("message", "cost") if name in fields}
+    return decode(kind, {**fields, **shown}, "trial result")

@@ -9,7 +9,6 @@ Three words: a stream *joins* the capture when it waits for an event of the capt
 *joined back* when the capturing stream waits for it. Until then it is *unjoined*, and the capture cannot be ended.
 """
 
-import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from rocsolid.catalog.runtime_errors import runtime_error
 from rocsolid.model.capture_report import CaptureReport
 from rocsolid.model.capture_rule import Behavior, CaptureMode, CaptureRule, Outcome, Runtime
 from rocsolid.model.code_line import CodeLine
+from rocsolid.model.log import log as _log
 from rocsolid.runtime.capture.backends.base import capture_lock
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.captured import Captured, Inputs
@@ -31,7 +31,6 @@ from rocsolid.runtime.capture.diagnosis import refuse_operation
 from rocsolid.torchapi.private_api import AttributePatch
 from rocsolid.torchapi.user_frames import user_code_line
 
-_log = logging.getLogger("rocsolid")
 _MODE = CaptureMode.THREAD_LOCAL
 
 

@@ -382,8 +382,9 @@ void scanner_free(scanner *s) {
 scanner *scanner_new(void) {
     scanner *s = calloc(1, sizeof(scanner));
     for (size_t n = 0; s && n < sizeof s->strings / sizeof *s->strings; n++) {
-        uint64_t *seed = &s->strings[n].seed;
-        if (getrandom(seed, sizeof *seed, GRND_NONBLOCK) != sizeof *seed) *seed = 0x9E3779B97F4A7C15u ^ (uintptr_t)s;
+        uint64_t *seed = s->strings[n].seed;
+        if (getrandom(seed, sizeof s->strings[n].seed, GRND_NONBLOCK) != sizeof s->strings[n].seed)
+            seed[0] = seed[1] = 0x9E3779B97F4A7C15u ^ (uintptr_t)s;
     }
     return s;
 }

@@ -11,23 +11,27 @@ typedef struct {
     size_t *ends; /* of each string in `characters` */
     uint64_t *hashes;
     uint32_t *slots; /* id + 1 of a string, or 0 */
-    uint64_t seed;
+    uint64_t seed[2];
     size_t used, room;
     uint32_t count, max_count, mask; /* there are mask + 1 slots, a power of two */
 } string_table;
 
-/* The seed is random: names in a file cannot be chosen so that they all get the same slot. */
-static uint64_t hash_of(const char *from, size_t length, uint64_t seed) {
-    uint64_t hash = seed ^ length, part;
+/* The seed is random, and decides by what is multiplied: names in a file cannot be chosen so that many get the same slot. With a
+   known factor they could, for every seed that is only added. */
+static uint64_t multiply(uint64_t hash, const uint64_t seed[2]) {
+    unsigned __int128 product = (unsigned __int128)(hash ^ seed[0]) * (seed[1] | 1);
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t hash_of(const char *from, size_t length, const uint64_t seed[2]) {
+    uint64_t hash = length, part;
     for (; length >= 8; from += 8, length -= 8) {
         memcpy(&part, from, 8);
-        hash = (hash ^ part) * 0xFF51AFD7ED558CCDu;
-        hash ^= hash >> 32;
+        hash = multiply(hash ^ part, seed);
     }
     part = 0;
     memcpy(&part, from, length);
-    hash = (hash ^ part) * 0xFF51AFD7ED558CCDu;
-    return hash ^ hash >> 29;
+    return multiply(multiply(hash ^ part, seed), seed);
 }
 
 static int grow_slots(string_table *t) {
