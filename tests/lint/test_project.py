@@ -12,6 +12,7 @@ from rocsolid.lint.options import Options, find_pyproject, read_options
 from rocsolid.lint.project import lint
 from rocsolid.model.lint import LintRecord
 from rocsolid.rules.engine import RuleFile, rule
+from rocsolid.rules.source.compile import dead_setting
 
 DEAD = "torch._inductor.config.group_fusion = True"
 
@@ -76,8 +77,8 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
 
     assert file == tmp_path / "pyproject.toml"
     assert (options.ignore, options.confidence, options.fail_on) == (("SRC405",), "anywhere", "critical")
-    assert not options.includes("SRC107", "dead-setting", "tests/m.py")
-    assert options.includes("SRC107", "dead-setting", "pkg/m.py")
+    assert not options.includes(dead_setting.RULE, "tests/m.py")
+    assert options.includes(dead_setting.RULE, "pkg/m.py")
     assert read_options(file, ignore=("SRC1",)).ignore == ("SRC1",)
     (tmp_path / "pyproject.toml").write_text('[tool.rocsolid.lint]\nbaseline = "known.json"\n')
     assert read_options(file).baseline == str(tmp_path / "known.json")
@@ -89,6 +90,7 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
         ("ignroe = []", "unknown key 'ignroe'; did you mean 'ignore'"),
         ("select = 3", "select in .* is 3; expected a list"),
         ("confidence = []", "expected text"),
+        ("all-files = 1", "expected true or false"),
         ("per-file-ignores = 1", "expected a table"),
         ('fail-on = "errors"', "unknown severity for fail-on 'errors'"),
     ],

@@ -142,7 +142,7 @@ def decode_facts(summary: str, symbols: str) -> FileFacts:
 
 def _match_row(match: RuleMatch) -> list[Any]:
     found = match.found
-    flags = int(found.inside) | 2 * int(found.uncertain)
+    flags = int(found.inside) | 2 * int(found.uncertain) | 4 * int(found.on_rocm)
     edit = [found.edit.kind, found.edit.text] if found.edit else None
     return [
         match.code,
@@ -157,12 +157,13 @@ def _match_row(match: RuleMatch) -> list[Any]:
         flags,
         found.severity,
         edit,
+        found.guards,
         dict(found.facts),
     ]
 
 
 def _match(row: list[Any]) -> RuleMatch:
-    code, text, start, end, line, column, subject, scope, region, flags, severity, edit, facts = row
+    code, text, start, end, line, column, subject, scope, region, flags, severity, edit, guards, facts = row
     found = SourceMatch(
         line=line,
         column=column,
@@ -173,6 +174,8 @@ def _match(row: list[Any]) -> RuleMatch:
         uncertain=bool(flags & 2),
         severity=severity,
         edit=Edit(kind=edit[0], text=edit[1]) if edit else None,
+        on_rocm=bool(flags & 4),
+        guards=tuple(guards),
         facts=facts,
     )
     return RuleMatch(code, found, text, start, end)

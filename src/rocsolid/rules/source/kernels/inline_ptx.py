@@ -34,8 +34,9 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.syntax import argument, is_nvidia_only, is_vendor_specific, literal, match_at
+from rocsolid.rules.source.syntax import argument, constant_text
 from rocsolid.rules.source.triton import kernel_calls
+from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
     code="SRC308",
@@ -61,10 +62,7 @@ _PTX = re.compile(
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Inline assembly whose text looks like PTX."""
-    if is_nvidia_only(source):
-        return
     for site in kernel_calls(source, "inline_asm_elementwise"):
-        text = literal(argument(site.call, 0, "asm"))
-        match = _PTX.search(text) if isinstance(text, str) else None
-        if match and not is_vendor_specific(site):
-            yield match_at(site, match[0])
+        match = _PTX.search(constant_text(argument(site.call, 0, "asm"), source))
+        if match:
+            yield from match_on_rocm(site, source, match[0])
