@@ -57,24 +57,9 @@ def collect_facts(source: Source, text: str, matches: Sequence[RuleMatch], *, pa
         region_starts=tuple(region_starts(source)),
         wrappers=tuple(wrappers(source)),
         passed_functions=tuple(_passed_functions(source)),
-        variables_read=tuple(sorted(set(_variables_read(source)))),
         may_capture=may_capture(source),
         symbols_json=json.dumps(_symbols_data(source), separators=(",", ":")),
     )
-
-
-def _variables_read(source: Source) -> Iterator[str]:
-    """Yield the environment variables that the file reads."""
-    for site in (*source.calls_to("os.getenv", "os.environ.get", "os.environ.pop"),):
-        if site.call.args and isinstance(site.call.args[0], ast.Constant):
-            yield str(site.call.args[0].value)
-    if "os.environ[" in source.text or " in os.environ" in source.text:
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                if isinstance(node.slice, ast.Constant) and source.resolve(node.value) == "os.environ":
-                    yield str(node.slice.value)
-            elif isinstance(node, ast.Compare) and any(source.resolve(c) == "os.environ" for c in node.comparators):
-                yield str(getattr(node.left, "value", ""))
 
 
 def _passed_functions(source: Source) -> Iterator[PassedFunction]:

@@ -11,6 +11,7 @@ from rocsolid.lint.call_graph import CallGraph, CallPath, FunctionRef
 from rocsolid.lint.facts import FileFacts, RuleMatch, decode_facts
 from rocsolid.lint.files import SourceFile, find_files
 from rocsolid.lint.options import Options
+from rocsolid.lint.variable_reads import variables_read
 from rocsolid.lint.vendor_guards import VendorGuards
 from rocsolid.lint.worker_pool import check_files
 from rocsolid.model.code_line import CodeLine
@@ -27,7 +28,7 @@ def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | No
     """Lint files and folders as one project."""
     files, skipped = find_files(paths, options.exclude)
     facts = _facts(files, jobs, cache)
-    candidates = list(_findings(files, facts, options))
+    candidates = list(_findings(files, facts, options, paths))
     findings = [finding for finding, role in candidates if options.all_files or not role]
     kept = sorted((finding for finding in findings if finding is not None), key=_sort_key)
     known: Counter[str] = baseline.read_baseline(Path(options.baseline)) if options.baseline else Counter()
@@ -87,7 +88,7 @@ def _facts(files: Sequence[SourceFile], jobs: int, cache: Path | None) -> dict[s
 
 
 def _findings(
-    files: Sequence[SourceFile], facts: Mapping[str, FileFacts], options: Options
+    files: Sequence[SourceFile], facts: Mapping[str, FileFacts], options: Options, roots: Sequence[Path]
 ) -> Iterator[tuple[Finding | None, str]]:
     """Yield every finding that the options include, or None if it is below the minimum confidence, with the role of its file."""
     rule_files = {file.rule.code: file for file in source_rules()}
@@ -96,7 +97,10 @@ def _findings(
     graph = CallGraph(facts, starts=None if options.all_files else {path for path, role in roles.items() if not role})
     graph.find_reachable_functions()
     guards = VendorGuards({f.display_path: (f.path, f.module, f.package) for f in files if not f.role})
-    variables_read = {name for f in facts.values() for name in f.variables_read}
+    set_by_project = {
+        m.found.facts["variable"] for f in facts.values() for m in f.matches if "variable" in m.found.facts
+    }
+    read_by_project = variables_read(set_by_project, roots)
     for display_path, file in facts.items():
         role = roles[display_path]
         used_allows: set[int] = set()
@@ -105,7 +109,7 @@ def _findings(
             if allow_index is not None:
                 used_allows.add(allow_index)
                 continue
-            if match.found.facts.get("variable") in variables_read:
+            if match.found.facts.get("variable") in read_by_project:
                 continue
             rule_file = rule_files.get(match.code)
             if rule_file and not options.includes(rule_file.rule, display_path):

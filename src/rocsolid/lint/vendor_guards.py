@@ -12,7 +12,7 @@ from typing import Final
 
 from rocsolid.lint.parse import read_source
 from rocsolid.model.source import Assignment, Site, Source, SourceMatch
-from rocsolid.rules.source.vendors import is_nvidia_only, is_vendor_entry, is_vendor_specific, uses_of, vendor_checks
+from rocsolid.rules.source.vendors import is_for_one_vendor, is_vendor_entry, is_vendor_specific, uses_of, vendor_checks
 
 _MAX_DEPTH: Final = 3  # callers of callers of callers
 _MIN_NAME_LENGTH: Final = 4  # shorter names are used for too many things
@@ -72,7 +72,7 @@ class VendorGuards:
         return used
 
     def _excludes_amd(self, use: Site | Assignment, source: Source, file: str, name: str, depth: int) -> bool:
-        if is_nvidia_only(source) or is_vendor_specific(use, source) or is_vendor_entry(use, name):
+        if is_for_one_vendor(source) or is_vendor_specific(use, source) or is_vendor_entry(use, name):
             return True
         caller = use.scope.name.partition(".")[0]
         return bool(caller) and caller != name and self._is_excluded(file, caller, depth + 1)

@@ -33,11 +33,17 @@ _VENDOR_PREFIXES: Final = (
 _NVIDIA_PACKAGES: Final = frozenset(
     "cutlass cuda cuda_bindings tensorrt nvmath flashinfer deep_gemm cupy pynvml quack flash_mla tilelang nvidia".split()  # noqa: SIM905
 )
+_AMD_NAMES: Final = frozenset({"amd", "rocm", "hip", "aiter", "gfx942", "gfx950"})
 _NVIDIA_WORDS: Final = ("nvidia", "is_cuda", "is_nvidia", "version.cuda")
 # A GPU model of NVIDIA, or a feature that only its GPUs have.
 _NVIDIA_MODEL: Final = re.compile(
-    r"(?:^|[^a-z])(?:sm_?\d{2,3}|hopper|blackwell|ampere|turing|ptx|nvcc|cutlass|cutedsl|tma|tensor_?desc|flashinfer|deep_?gemm|trtllm|nvfp4|pdl|fa3|fa4)"
+    r"(?:^|[^a-z])(?:sm_?\d{2,3}|hopper|blackwell|ampere|turing|ptx|tma|tensor_?desc|nvfp4|pdl)"
 )
+# Libraries that exist only for NVIDIA.
+_NVIDIA_SOFTWARE: Final = re.compile(
+    r"(?:^|[^a-z])(?:nvcc|cutlass|cute_?dsl|flash_?infer|deep_?gemm|trt_?llm|fa3|fa4|cudnn|marlin|machete|qutlass|nvshmem|hpc_?ops|cute$)"
+)
+_CAMEL_CASE: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MAX_STATEMENTS: Final = 20  # of a function that is a vendor check
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -51,7 +57,7 @@ def match_on_rocm(
     **details: Any,  # noqa: ANN401 - those of match_at
 ) -> Iterator[SourceMatch]:
     """A match that counts only where the code runs on AMD GPUs. Yields nothing if the file shows that it does not."""
-    if not is_nvidia_only(source) and not is_vendor_specific(site, source, models=models):
+    if not is_for_one_vendor(source) and not is_vendor_specific(site, source, models=models):
         guards = tuple(sorted(set(_imported_conditions(site, source))))
         yield replace(match_at(site, subject, **details), on_rocm=True, guards=guards)
 
@@ -118,7 +124,7 @@ def checks_vendor(condition: ast.AST, source: Source, *, models: bool = True) ->
 def _says_vendor(condition: ast.AST, *, models: bool) -> bool:
     if mentions(condition, _VENDOR_WORDS) or any(_calls_is_cuda(node) for node in ast.walk(condition)):
         return True
-    return models and any(_NVIDIA_MODEL.search(word) for word in words(condition))
+    return any(_NVIDIA_SOFTWARE.search(word) or (models and _NVIDIA_MODEL.search(word)) for word in words(condition))
 
 
 def _calls_is_cuda(node: ast.AST) -> bool:
@@ -166,15 +172,17 @@ def vendor_checks(source: Source) -> frozenset[str]:
 
 def _is_named_after_vendor(scope: Scope, *, models: bool) -> bool:
     """Whether the name says that the function or class is for one vendor. The name `cuda_graph` does not."""
-    name = scope.name.lower()
+    name = _CAMEL_CASE.sub("_", scope.name).lower()
     parts = name.replace("_", ".").split(".")
     named = parts[-1] == "cuda" or any(part.startswith(_VENDOR_PREFIXES) for part in parts)
-    return named or (models and _NVIDIA_MODEL.search(name) is not None)
+    return named or bool(_NVIDIA_SOFTWARE.search(name) or (models and _NVIDIA_MODEL.search(name)))
 
 
 @lru_cache(maxsize=64)
-def is_nvidia_only(source: Source) -> bool:
-    """Whether a file is for NVIDIA only, by its name or because it imports NVIDIA's packages at its top."""
+def is_for_one_vendor(source: Source) -> bool:
+    """Whether a file is for one vendor only, by its name or because it imports NVIDIA's packages at its top."""
+    if not _AMD_NAMES.isdisjoint(re.split(r"[/_.]", source.file.lower())):
+        return True
     imported = (s.name for s in source.imports if s.scope.kind == "module" and s.block is None)
     return source.for_another_vendor or any(name.partition(".")[0] in _NVIDIA_PACKAGES for name in imported)
 

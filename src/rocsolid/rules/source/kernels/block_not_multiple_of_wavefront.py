@@ -53,6 +53,7 @@ RULE = Rule(
     fix="Make the block a multiple of 64; for elementwise kernels, 256 or more.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(
         source_evidence("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9, 32 on gfx10 to gfx12."),
     ),

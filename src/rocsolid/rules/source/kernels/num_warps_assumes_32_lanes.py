@@ -36,41 +36,55 @@ RULE = Rule(
     name="num-warps-assumes-32-lanes",
     severity=Severity.WARNING,
     message="`{subject}` is 2048 threads or more on AMD's data-centre GPUs; at most 1024 can launch",
-    why="A warp has 64 lanes there, so 16 warps are the maximum. The launch fails, in autotuning too.",
+    why="{why}",
     fix="Use at most 16 warps on ROCm: [4, 8, 16] if torch.version.hip else [4, 8, 16, 32]",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(source_evidence("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9."),),
 )
 _TOO_MANY_WARPS = 32
+_WHY = {
+    False: "A warp has 64 lanes there, so 16 warps are the maximum. The launch fails.",
+    True: "A warp has 64 lanes there, so 16 warps are the maximum. Autotuning compiles the configuration and then skips it; Triton before 3.4 fails.",
+}
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """32 or more warps in a launch or in a configuration."""
+    """32 or more warps in a launch, and the first such configuration of each list."""
     if "num_warps" not in source.text or "triton" not in source.text:
         return
+    reported: set[int] = set()
     for constants in kernel_constants(source):
-        if constants.values.get("num_warps", 0) >= _TOO_MANY_WARPS:
-            yield from match_on_rocm(constants.site, source, f"num_warps={constants.values['num_warps']}")
-    for site in source.calls_to("triton.Config", "triton.runtime.Config"):
-        yield from _warps_from_list(site, source)
+        site, warps = constants.site, constants.values.get("num_warps", 0)
+        is_config = site.name.endswith("Config")
+        if is_config and warps == 0:
+            warps = _warps_from_list(site, source)
+        statement = _statement_line(site, source)
+        if warps >= _TOO_MANY_WARPS and not (is_config and statement in reported):
+            severity = "INFO" if is_config else ""
+            yield from match_on_rocm(site, source, f"num_warps={warps}", severity=severity, why=_WHY[is_config])
+            reported.add(statement)
 
 
-def _warps_from_list(site: Site, source: Source) -> Iterator[SourceMatch]:
-    """`triton.Config(..., num_warps=w) for w in [8, 16, 32]`, also with a name for the list."""
+def _statement_line(site: Site, source: Source) -> int:
+    """The first line of the top-level statement that contains the site, to report a list of configurations once."""
+    lines = [s.lineno for s in source.tree.body if s.lineno <= site.line]
+    return lines[-1] if lines else 0
+
+
+def _warps_from_list(site: Site, source: Source) -> int:
+    """The largest number in `triton.Config(..., num_warps=w) for w in [8, 16, 32]`, also with a name for the list; else 0."""
     value = keyword(site.call, "num_warps")
     if not isinstance(value, ast.Name):
-        return
+        return 0
     for node in ast.walk(source.tree):
         if not isinstance(node, (ast.ListComp, ast.GeneratorExp)) or not _contains(node, site):
             continue
         for generator in node.generators:
-            if not isinstance(generator.target, ast.Name) or generator.target.id != value.id:
-                continue
-            for warps in _list_elements(generator.iter, source):
-                if isinstance(number := literal(warps), int) and number >= _TOO_MANY_WARPS:
-                    yield from match_on_rocm(site, source, f"num_warps={number}", underline=value)
-                    return
+            if isinstance(generator.target, ast.Name) and generator.target.id == value.id:
+                numbers = [literal(element) for element in _list_elements(generator.iter, source)]
+                return max((n for n in numbers if isinstance(n, int)), default=0)
+    return 0
 
 
 def _contains(node: ast.expr, site: Site) -> bool:

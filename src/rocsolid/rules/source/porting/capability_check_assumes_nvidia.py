@@ -85,7 +85,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
     names = _capability_names(source)
     reported: set[str] = set()
     for site in _expressions(source):
-        if site.scope.name in reported or names.isdisjoint(_last_names(site.node)):
+        if site.scope.name in reported or names.isdisjoint(_last_names(site.node)) or _only_raises(site):
             continue
         for node in ast.walk(site.node):
             taken = _misleading_on(node, site.scope, source) if isinstance(node, (ast.Compare, ast.Call)) else []
@@ -95,6 +95,16 @@ def check(source: Source) -> Iterator[SourceMatch]:
                 if not _function_checks_vendor(site, source):
                     yield from match_on_rocm(at, source, source_text(node), models=False, gpus=", ".join(taken))
                 break
+
+
+def _only_raises(site: Site) -> bool:
+    """Whether the condition guards a `raise` or is asserted: another GPU fails there, or a few lines later."""
+    for node in ast.walk(site.scope.node):
+        if isinstance(node, ast.Assert) and node.test is site.node:
+            return True
+        if isinstance(node, ast.If) and node.test is site.node:
+            return isinstance(node.body[-1], ast.Raise)
+    return False
 
 
 def _capability_names(source: Source) -> set[str]:
@@ -157,9 +167,9 @@ def _result(node: ast.Compare | ast.Call, gpu: tuple[int, int], scope: Scope, so
 
 
 def _depends_on_gpu(node: ast.Compare, scope: Scope, source: Source) -> bool:
-    """Whether one side changes with the GPU."""
+    """Whether one side changes with the major number."""
     sides = (node.left, node.comparators[0])
-    return any(_value(s, (1, 2), scope, source) != _value(s, (3, 4), scope, source) for s in sides)
+    return any(_value(s, (1, 4), scope, source) != _value(s, (3, 4), scope, source) for s in sides)
 
 
 def _value(
