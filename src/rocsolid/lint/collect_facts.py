@@ -11,7 +11,8 @@ from rocsolid.lint.facts import FileFacts, PassedFunction, RuleMatch
 from rocsolid.lint.regions import SCOPE_MARK, lambda_target, may_capture, region_starts, wrappers
 from rocsolid.model.source import Scope, Site, Source, full_name
 
-# Decorators of functions that torch.compile does not trace into.
+# Decorators of functions that torch.compile does not trace into. A decorator with `cache` in its name counts too: such a function
+# has run before, or runs once.
 NOT_TRACED: Final = frozenset(
     {
         "torch.compiler.disable",
@@ -100,9 +101,8 @@ def _symbols_data(source: Source) -> list[Any]:
     functions: dict[str, list[Any]] = {}
     for name, scope in source.scopes.items():
         if scope.kind != "class":
-            flags = int(not NOT_TRACED.isdisjoint(scope.decorators)) | 2 * int(
-                not DYNAMO_DISABLED.isdisjoint(scope.decorators)
-            )
+            not_traced = not NOT_TRACED.isdisjoint(scope.decorators) or any("cache" in d for d in scope.decorators)
+            flags = int(not_traced) | 2 * int(not DYNAMO_DISABLED.isdisjoint(scope.decorators))
             functions[name] = [getattr(scope.node, "lineno", 1), scope.params, flags, [], _annotated(scope, source)]
     for sites in source.calls.values():
         for site in sites:

@@ -31,7 +31,7 @@ from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.setting import EVERYWHERE, Hazard, Owner, Setting, same
 from rocsolid.model.source import Assignment, Site, Source, SourceMatch
 from rocsolid.rules.source.settings import setting_changes, variable_assignments
-from rocsolid.rules.source.syntax import match_at
+from rocsolid.rules.source.syntax import conditional_blocks, match_at
 from rocsolid.rules.source.vendors import is_vendor_specific
 
 RULE = Rule(
@@ -69,7 +69,8 @@ def _harmful_matches(
     source: Source, site: Site | Assignment, name: str, setting: Setting, value: object, display_value: str = ""
 ) -> Iterator[SourceMatch]:
     hazard = next((h for h in setting.hazards if _matches(h, value)), None)
-    if hazard is None or is_vendor_specific(site, source, models=False):
+    is_deliberate = bool(conditional_blocks(site.block))  # chosen by an option, or for a machine that was checked
+    if hazard is None or is_deliberate or is_vendor_specific(site, source, models=False):
         return
     severity = min(hazard.severity, Severity.WARNING) if hazard.when == EVERYWHERE else Severity.INFO
     yield match_at(
