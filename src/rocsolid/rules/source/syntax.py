@@ -87,14 +87,21 @@ def constant_text(node: ast.AST | None, source: Source, depth: int = 0) -> str:
     if isinstance(node, ast.BinOp):
         return constant_text(node.left, source, depth) + constant_text(node.right, source, depth)
     if isinstance(node, ast.Call):
-        parts = (
-            [node.func.value] if isinstance(node.func, ast.Attribute) and node.func.attr == "format" else node.args[:1]
-        )
-        return "".join(constant_text(part, source, depth) for part in parts)
+        return _called_text(node, source, depth)
     if isinstance(node, ast.Attribute) and node.attr == "value":
         return constant_text(node.value, source, depth)
     values = (a.value for a in source.assignments if isinstance(node, ast.Name) and a.name == node.id)
     return next((text for value in values if (text := constant_text(value, source, depth + 1))), "")
+
+
+def _called_text(node: ast.Call, source: Source, depth: int) -> str:
+    function = source.scopes.get(node.func.id) if isinstance(node.func, ast.Name) else None
+    if function is not None and function.kind == "function":  # builds the text: all strings in it
+        strings = (n.value for n in ast.walk(function.node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        return "\n".join(strings)
+    is_format = isinstance(node.func, ast.Attribute) and node.func.attr == "format"
+    parts = [node.func.value] if is_format else node.args[:1]  # type: ignore[attr-defined]
+    return "".join(constant_text(part, source, depth) for part in parts)
 
 
 def words(node: ast.AST) -> Iterator[str]:

@@ -15,7 +15,7 @@ from rocsolid.model.source import Assignment, Block, Scope, Site, Source, Source
 from rocsolid.rules.source.syntax import condition_of, literal, match_at, mentions, words
 
 ROCM_WORDS: Final = ("hip", "rocm", "amd", "gfx", "cdna", "rdna", "aiter", "mi300", "mi350")
-_VENDOR_WORDS: Final = (*ROCM_WORDS, "nvidia", "vendor", "version.cuda", "musa", "xpu", "npu", "intel", "ascend")
+_VENDOR_WORDS: Final = (*ROCM_WORDS, "nvidia", "vendor", "version.cuda")
 _VENDOR_PREFIXES: Final = (
     "rocm",
     "hip",

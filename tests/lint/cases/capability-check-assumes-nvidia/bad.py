@@ -23,3 +23,10 @@ def choose(x):
 
 def uses_fp8(current_platform):
     return current_platform.has_device_capability(89)
+
+
+def supports_tma(device_type):
+    if device_type == "xpu":
+        return False
+    major, _ = torch.cuda.get_device_capability()
+    return major >= 9

@@ -17,3 +17,22 @@ def train(model, batches):
     compiled = torch.compile(model)
     for batch in batches:
         compiled(batch)
+
+
+def step(x):
+    return x * 2
+
+
+def main(x):
+    return torch.compile(step)(x)
+
+
+def serve(requests):
+    compiled = torch.compile(step)
+    return [compiled(request) for request in requests]
+
+
+def measure(requests):
+    compiled = torch.compile(step)
+    for request in requests:
+        compiled(request)

@@ -17,3 +17,15 @@ TANH: tl.constexpr = tl.constexpr(_TANH)
 @triton.jit
 def tanh(x):
     return tl.inline_asm_elementwise(TANH, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def _generate(count):
+    return "".join("ex2.approx.f32 ${out}, ${out};".format(out=i) for i in range(count))
+
+
+EXP: tl.constexpr = tl.constexpr(_generate(2))
+
+
+@triton.jit
+def exp(x):
+    return tl.inline_asm_elementwise(asm=EXP, constraints="=f,f", args=[x], dtype=tl.float32, is_pure=True, pack=1)

@@ -62,7 +62,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
         statement = _statement_line(site, source)
         if warps >= _TOO_MANY_WARPS and not (is_config and statement in reported):
             severity = "INFO" if is_config else ""
-            yield from match_on_rocm(site, source, f"num_warps={warps}", severity=severity, why=_WHY[is_config])
+            at = Site(keyword(site.call, "num_warps") or site.node, site.name, site.scope, site.block)
+            yield from match_on_rocm(at, source, f"num_warps={warps}", severity=severity, why=_WHY[is_config])
             reported.add(statement)
 
 
