@@ -227,12 +227,13 @@ def _add_logs(files: Sequence[TraceFile], folder: Path) -> tuple[tuple[TraceFile
     return tuple(with_logs), list(findings.values())
 
 
-def compare(before: str | Path, after: str | Path) -> TraceComparison:
+def compare(before: str | Path, after: str | Path, *, stacks: bool = False) -> TraceComparison:
     """Compare two traces, on the busiest device of each.
 
     Args:
         before: a trace, or a report that `rocsolid trace --output json` wrote.
         after: the trace or report to compare with `before`.
+        stacks: also read the Python functions of both traces, for the time by module.
 
     Example:
         >>> import rocsolid as rs, tempfile, pathlib
@@ -248,10 +249,10 @@ def compare(before: str | Path, after: str | Path) -> TraceComparison:
 
     for file in (before, after):
         require_type("rs.compare: each file", file, (str, Path), "the path of a trace or of a saved report")
-    return compare_files(_load_or_analyze(Path(before)), _load_or_analyze(Path(after)))
+    return compare_files(*(_load_or_analyze(Path(file), stacks=stacks) for file in (before, after)))
 
 
-def _load_or_analyze(file: Path) -> TraceFile:
+def _load_or_analyze(file: Path, *, stacks: bool) -> TraceFile:
     """Load a saved report, which contains everything that a comparison needs, or analyze a trace."""
     if file.is_file() and file.stat().st_size < _MAX_REPORT_BYTES:
         with file.open("rb") as source:
@@ -259,4 +260,4 @@ def _load_or_analyze(file: Path) -> TraceFile:
         if is_report:
             text = file.read_text(encoding="utf-8")
             return decode(TraceReport, loads(text, str(file)), str(file)).files[0]
-    return analyze_traces([file]).report.files[0]
+    return analyze_traces([file], stacks=stacks).report.files[0]

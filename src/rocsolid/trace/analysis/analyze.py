@@ -74,7 +74,7 @@ def _device(
     in_graph = links.in_graph[selection]
     categories = kernels.event_categories(columns, device, operator)
     peaks = _peaks(columns, device_id)
-    operators = kernels.operator_rows(columns, device, origins, in_graph, categories, peaks)
+    operators, order = kernels.operator_rows(columns, device, origins, in_graph, categories, peaks)
     time = device.end - device.start
     is_kernel, is_copy = device.kind == EventKind.KERNEL, device.kind == EventKind.COPY
     replayed = in_graph & is_kernel
@@ -106,6 +106,7 @@ def _device(
         graphs=host_activity.graph_rows(columns, device, in_graph, links),
         launches=host_activity.launch_stats(columns, device, selection, links),
         operators=operators,
+        order=order,
         collectives=host_activity.collective_time(device, categories),
         messages=host_activity.collective_rows(columns, device, categories),
         peaks=peaks,
