@@ -153,6 +153,23 @@ def test_attention_costs_half_when_causal_and_depends_on_the_layout() -> None:
 
 
 @pytest.mark.parametrize(
+    ("operator", "dims", "types", "elements"),
+    [
+        ("aten::mul", [[256], [], [256]], ["c10::BFloat16", "double", "c10::BFloat16"], 2 * 256),
+        ("aten::mul", [[256], [256]], ["c10::BFloat16"] * 2, 3 * 256),
+        ("aten::add", [[256], [256], [], [256]], ["c10::BFloat16"] * 2 + ["Scalar", "c10::BFloat16"], 3 * 256),
+        ("aten::neg", [[256], [256]], ["c10::BFloat16"] * 2, 2 * 256),
+    ],
+)
+def test_a_tensor_given_as_out_is_not_counted_twice(
+    operator: str, dims: list[list[int]], types: list[str], elements: int
+) -> None:
+    cost = operator_cost(operator, detail(dims, types))
+    assert cost
+    assert (cost.bytes, cost.flops) == (2 * elements, 256)
+
+
+@pytest.mark.parametrize(
     "text", ["", "x", "\0\0", detail([[1, -2]], ["float"]), detail([[4, 4], [5, 4]], ["float", "float"])]
 )
 def test_inputs_that_make_no_sense_have_no_cost(text: str) -> None:
@@ -182,3 +199,5 @@ def test_tensile_kernels_have_distinct_labels() -> None:
         ["_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb0EEEvPT0_PT_PfS4_"]
     ).values()
     assert mangled == "aiter::add_rmsnorm_quant_kernel"
+    (custom,) = kernel_labels(["Custom_Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x144x64_MI16x16x1"]).values()
+    assert custom == "Tensile Alik_Bljk BBS MT256x144x64"

@@ -27,15 +27,15 @@ _KERNEL_HEADINGS = (
 _OPERATOR_HEADINGS = (
     "operator",
     "inputs",
-    "category",
     "matched by",
-    "events before",
-    "events after",
     "time before",
     "time after",
     "difference",
     "kernel before",
     "kernel after",
+    "events before",
+    "events after",
+    "category",
 )
 
 
@@ -101,15 +101,15 @@ def _total(row: MetricChange) -> Sequence[Cell]:
 
 def _operator(row: OperatorChange, labels: Mapping[str, str]) -> Sequence[Cell]:
     return (
-        row.operator or "(unknown or different)",
+        row.operator or f"other {row.category.value}",
         row.shape,
-        row.category.value,
         row.match.value,
-        *counts(row.before_count, row.after_count),
         *times(row.before_ns, row.after_ns),
         _difference(row.delta_ns),
         labels.get(row.before_kernel, row.before_kernel),
         labels.get(row.after_kernel, row.after_kernel),
+        *counts(row.before_count, row.after_count),
+        row.category.value,
     )
 
 
