@@ -130,6 +130,25 @@ def test_kernels_inside_graphs_are_matched_by_order_and_category(tmp_path: Path)
     assert "97.3 % by order" in text
 
 
+def test_the_same_kernel_matches_although_its_operator_is_unknown_in_a_replay(tmp_path: Path) -> None:
+    before = write(
+        tmp_path, "a.json", ("Cijk_x", "aten::mm", "10.000"), ("triton_red_fused_b", "aten::rms_norm", "3.000")
+    )
+    after = replays(tmp_path, "b.json", "hip", [("Cijk_x", "8.000"), ("triton_red_fused_b", "2.000")])
+    text = before.read_text()
+    before.write_text(text.replace('"External id": 0', '"External id": 0, "Input Dims": [[4, 4], [4, 4]]', 1))
+    comparison = rs.compare(before, after)
+
+    assert {(row.operator, row.shape) for row in comparison.operators} == {
+        ("aten::mm", "4x4, 4x4"),
+        ("aten::rms_norm", ""),
+    }
+    assert {(row.name, row.before, row.after) for row in comparison.by_operator} == {
+        ("aten::mm", 10_000, 8_000),
+        ("aten::rms_norm", 3_000, 2_000),
+    }
+
+
 @pytest.mark.parametrize("after", ["mi300x_pi0_bsz1_cudagraph_rocprof_26ms.json"])
 def test_most_work_of_a_real_replay_is_matched_across_vendors(after: str) -> None:
     comparison = rs.compare(real("h200_policy_inference_25ms_39hz.json"), real(after))

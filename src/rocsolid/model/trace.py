@@ -219,7 +219,7 @@ class OperatorRow:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkOrder:
-    """Device events without recorded shapes, in the order of their start, to match them with those of another trace.
+    """Device events in the order of their start, to match them with those of another trace.
 
     The last three tuples have one value per event.
     """
@@ -341,7 +341,7 @@ class DeviceTrace:
     graphs: tuple[GraphRow, ...] = ()
     launches: LaunchStats = LaunchStats()
     operators: tuple[OperatorRow, ...] = ()
-    order: WorkOrder = WorkOrder()  # empty when there are more than 20,000 such events
+    order: WorkOrder = WorkOrder()  # empty when there are more than 20,000 events
     collectives: CollectiveTime = CollectiveTime()
     messages: tuple[CollectiveRow, ...] = ()  # collectives by kind and size, where the trace records it
     peaks: DeviceRoofline | None = None

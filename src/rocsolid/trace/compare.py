@@ -149,7 +149,7 @@ def _match_by_order(
     sides = [_unmatched_work(old, before), _unmatched_work(new, after)]
     if not 0 < len(sides[0].events) * len(sides[1].events) <= _MAX_ALIGNED:
         return [], before, after
-    groups: dict[tuple[str, str, str, Category], list[int]] = defaultdict(lambda: [0, 0, 0])
+    groups: dict[tuple[str, str, str, str, Category], list[int]] = defaultdict(lambda: [0, 0, 0])
     used: list[dict[int, list[tuple[str, int]]]] = [defaultdict(list), defaultdict(list)]
     for pair in _aligned(*sides):
         rows, names, times = [], [], []
@@ -159,14 +159,17 @@ def _match_by_order(
             names.append(order.names[order.name[event]])
             times.append(order.time_ns[event])
             taken[order.operator[event]].append((names[-1], times[-1]))
-        operator = rows[0].name if rows[0].name == rows[1].name else ""
-        group = groups[names[0], names[1], operator, rows[0].category]
+        # The same kernel belongs to the same operator, also where a replay hides it.
+        same = rows[0].name == rows[1].name or (names[0] == names[1] and not (rows[0].name and rows[1].name))
+        known = rows[0] if rows[0].name else rows[1]
+        operator, shape = (known.name, known.shape) if same else ("", "")
+        group = groups[names[0], names[1], operator, shape, known.category]
         group[:] = [group[0] + 1, group[1] + times[0], group[2] + times[1]]
     changes = [
         OperatorChange(
             match=MatchLevel.ORDER,
             operator=operator,
-            shape="",
+            shape=shape,
             category=category_,
             before_count=count,
             after_count=count,
@@ -175,7 +178,7 @@ def _match_by_order(
             before_kernel=before_kernel,
             after_kernel=after_kernel,
         )
-        for (before_kernel, after_kernel, operator, category_), (count, before_ns, after_ns) in groups.items()
+        for (before_kernel, after_kernel, operator, shape, category_), (count, before_ns, after_ns) in groups.items()
     ]
     return changes, _left(sides[0], before, used[0]), _left(sides[1], after, used[1])
 
@@ -218,7 +221,7 @@ def _left(side: _Work, rows: list[OperatorRow], used: dict[int, list[tuple[str, 
 
 
 def _aligned(before: _Work, after: _Work) -> Iterator[tuple[int, int]]:
-    """Yield pairs of events of the same category, both in order, that have the most time in common.
+    """Yield pairs of events of the same category or kernel, both in order, that have the most time in common.
 
     A pair has the shorter of its two times in common, after the times of `before` are scaled to the same total. So the
     long kernels decide, and the short ones are matched between them.
@@ -226,6 +229,7 @@ def _aligned(before: _Work, after: _Work) -> Iterator[tuple[int, int]]:
     import numpy as np
 
     sides = []
+    ids: dict[str, int] = {}
     for side in (before, after):
         names = [_is_split_sum(name) for name in side.order.names]
         kind = [
@@ -233,14 +237,15 @@ def _aligned(before: _Work, after: _Work) -> Iterator[tuple[int, int]]:
             for event in side.events
         ]
         time = np.array([side.order.time_ns[event] for event in side.events], dtype=np.float64)
-        sides.append((np.array(kind, dtype=np.int8), time))
-    (kind_a, time_a), (kind_b, time_b) = sides
+        number = [ids.setdefault(side.order.names[side.order.name[event]], len(ids)) for event in side.events]
+        sides.append((np.array(kind, dtype=np.int8), np.array(number, dtype=np.int32), time))
+    (kind_a, name_a, time_a), (kind_b, name_b, time_b) = sides
     time_a = time_a * (time_b.sum() / max(time_a.sum(), 1.0))
     step = np.zeros((len(kind_a), len(kind_b)), dtype=np.uint8)
     best = np.zeros(len(kind_b) + 1)
     for row in range(len(kind_a)):
         common, longer = np.minimum(time_a[row], time_b), np.maximum(time_a[row], time_b)
-        fits = (kind_b == kind_a[row]) & (longer <= _MAX_RATIO * common)
+        fits = ((kind_b == kind_a[row]) | (name_b == name_a[row])) & (longer <= _MAX_RATIO * common)
         matched = np.where(fits, best[:-1] + common, -1.0)
         skipped = best[1:]
         new = np.maximum.accumulate(np.maximum(matched, skipped))

@@ -142,7 +142,7 @@ def operator_rows(
 ) -> tuple[tuple[OperatorRow, ...], WorkOrder]:
     """Return the device time by operator, shapes, category and whether a graph replay launched it, the most first.
 
-    Also return the order of the events that have no shapes.
+    Also return the order of the events.
     """
     ops = columns.ops
     host = dict(_sums(_pairs(ops.name, ops.detail, columns), ops.end - ops.start)) if len(ops) else {}
@@ -167,12 +167,11 @@ def operator_rows(
 
 
 def _work_order(columns: TraceColumns, device: DeviceEvents, rows: Sequence[tuple[OperatorRow, Column]]) -> WorkOrder:
-    """Return the events of the operators without shapes, in the order of their start."""
-    without = [(index, members) for index, (row, members) in enumerate(rows) if not row.shape]
-    if not 0 < sum(len(members) for _, members in without) <= _MAX_ORDERED:
+    """Return all events in the order of their start; nothing if they are too many."""
+    if not 0 < len(device) <= _MAX_ORDERED:
         return WorkOrder()
-    events = np.concatenate([members for _, members in without])
-    operator = np.concatenate([np.full(len(members), index) for index, members in without])
+    events = np.concatenate([members for _, members in rows])
+    operator = np.concatenate([np.full(len(members), index) for index, (_, members) in enumerate(rows)])
     in_order = np.lexsort((device.stream[events], device.start[events]))
     events = events[in_order]
     names, name = np.unique(device.name[events], return_inverse=True)
