@@ -61,6 +61,47 @@ _ONE_PASS: Final = re.compile(  # read the inputs, write one output of the broad
     r"silu_backward|masked_fill|_softmax|_log_softmax|native_layer_norm|_fused_rms_norm|native_group_norm|reciprocal|"
     r"bitwise_\w+|logical_\w+|addcmul|addcdiv|lerp)_?$"
 )
+_ARGUMENTS: Final = {  # before `out`
+    **{
+        f"aten::{name}": 1
+        for name in [
+            "neg",
+            "exp",
+            "log",
+            "log2",
+            "sqrt",
+            "rsqrt",
+            "sigmoid",
+            "tanh",
+            "silu",
+            "relu",
+            "abs",
+            "cos",
+            "sin",
+            "reciprocal",
+        ]
+    },
+    **{
+        f"aten::{name}": 2
+        for name in [
+            "mul",
+            "div",
+            "pow",
+            "eq",
+            "ne",
+            "ge",
+            "gt",
+            "le",
+            "lt",
+            "minimum",
+            "maximum",
+            "clamp_min",
+            "clamp_max",
+            "gelu",
+        ]
+    },
+    **{f"aten::{name}": 3 for name in ["add", "sub", "rsub", "where", "clamp", "masked_fill", "lerp"]},
+}
 _OVERWRITE: Final = re.compile(r"^aten::(copy_|fill_|zero_)$")
 _REDUCE: Final = re.compile(r"^aten::(sum|mean|amax|amin|max|min|argmax|argmin|any|all|var|std|linalg_vector_norm)$")
 _TRITON: Final = re.compile(r"^triton_(poi|red|per)_")
@@ -157,6 +198,8 @@ def _cost(operator: str, inputs: Inputs) -> Cost | None:
         elements = prod(_broadcast(shapes))
         sizes = [_size(inputs, n) for n, shape in enumerate(inputs.dims) if shape]
         output = sizes[0] if operator.endswith("_") else max(sizes)
+        if any(inputs.dims[_ARGUMENTS.get(operator, len(inputs.dims)) :]):
+            output = 0  # the output is among the inputs, as `out`
         return Cost(flops=elements, bytes=_bytes(inputs) + elements * output, arithmetic="")
     if _OVERWRITE.match(operator):
         return Cost(flops=0, bytes=_bytes(inputs), arithmetic="")
