@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import run_cli, run_python
+from tests.support import ROOT, run_cli, run_python
 
 import rocsolid as rs
 from rocsolid.api.tune import _progress_for
@@ -179,6 +179,16 @@ def test_without_torch_every_command_exits_with_3(tmp_path: Path) -> None:
     for command in ("optimize", "breaks", "compiles", "profile"):
         ran = run_cli(command, f"{file}:build")
         assert (ran.code, "needs torch, which is not installed" in ran.err) == (3, True), (command, ran.err)
+
+
+def test_in_an_environment_without_packages_every_command_that_needs_torch_exits_with_3(tmp_path: Path) -> None:
+    file = tmp_path / "work.py"
+    file.write_text("import torch\ndef build():\n    return torch.sin, (torch.ones(2),), {}\n")
+    sides = {"ab": ("--a", "safe", "--b", "fast")}
+    for command in ("optimize", "tune", "ab", "verify", "dryrun", "breaks", "compiles"):
+        words = (command, f"{file}:build", *sides.get(command, ()))
+        ran = run_python("-S", "-m", "rocsolid", *words, env={"PYTHONPATH": str(ROOT / "src")})
+        assert (ran.code, "torch, which is not installed" in ran.err) == (3, True), (command, ran.err)
 
 
 def test_fail_on_has_the_same_choices_everywhere() -> None:

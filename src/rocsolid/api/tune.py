@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -275,6 +276,9 @@ def _study_config(  # noqa: PLR0913 - a study has so many options
     The key is the same for the same options and the same code.
     """
     name = _existing_workload(workload)
+    if not remote and find_spec("torch") is None:
+        msg = "No module named 'torch'"
+        raise ModuleNotFoundError(msg, name="torch")
     location = f"{name.file.resolve()}:{name.function}"
     space = build_space(baseline_plan, env, restrictions, on_device=_has_device(env, remote=remote))
     identity = [location, name.file.read_text(encoding="utf-8", errors="replace"), env.torch_version, grad, cold]
