@@ -414,3 +414,8 @@ def test_linted_source_is_not_imported_by_workers(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert not mark.exists(), mark.read_text()
+
+
+def test_an_image_is_no_option_of_the_container_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ledger", "scan", "--", "-v/:/host"]) == 2
+    assert "'-v/:/host' is not the name of an image" in capsys.readouterr().err
