@@ -105,7 +105,7 @@ def _mutate_json(document: Any, rng: random.Random) -> bytes:
 
 def kinds(folder: Path) -> Iterator[Kind]:
     """Every kind of file."""
-    records = [_record(schema, cls, variant) for schema, cls in RECORD_TYPES.items() for variant in (0, 1)]
+    records = [_record(schema, cls, variant) for schema, cls in RECORD_TYPES.items() for variant in range(4)]
     yield Kind(name="record", suffix=".json", seeds=records, read=_report)
     yield Kind(name="plan", suffix=".toml", seeds=[_plan()], read=_read_plan)
     yield Kind(name="project", suffix=".toml", seeds=[_PROJECT], read=_read_project)
@@ -120,7 +120,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
 
 
 def _record(schema: str, cls: type, variant: int) -> bytes:
-    made = encode(make(cls, lambda path: path.rpartition(".")[2], variant=variant))
+    made = encode(make(cls, lambda path: path.rpartition(".")[2], variant=variant, sparse=variant // 2))
     return dumps(schema, **made).encode()
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.support import clean_environ
 
 WORK = "import torch, time\ndef build():\n    return torch.nn.Linear(4, 4).eval(), (torch.ones(2, 4),), {}\n"
+_MAX_END_S = 10.0  # a command that is almost finished may still end by itself
 
 
 def interrupt(command: list[str], delay_s: float, folder: Path) -> str:
@@ -30,19 +31,33 @@ def interrupt(command: list[str], delay_s: float, folder: Path) -> str:
     )  # fmt: skip
     signal.signal(signal.SIGINT, handler)
     time.sleep(delay_s)
+    handled, sent = _handles_interrupts(child.pid), time.monotonic()
     os.killpg(child.pid, signal.SIGINT)
     try:
         _, err = child.communicate(timeout=60)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         return "lost: it did not end within 60 s"
+    took_s = time.monotonic() - sent
     time.sleep(0.05)
     left = _in_session(child.pid)
     if left:
         return f"left running: {left}"
     if "Traceback" in err:
         return f"traceback after {delay_s:.3f} s:\n{err}"
+    if handled and took_s > _MAX_END_S and child.returncode in (0, 1):
+        return f"lost: it went on for {took_s:.1f} s"
     return "" if child.returncode in (0, 1, 130) else f"exit code {child.returncode} after {delay_s:.3f} s:\n{err}"
+
+
+def _handles_interrupts(pid: int) -> bool:
+    """Whether the process has a handler for SIGINT."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # it has ended
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (signal.SIGINT - 1) & 1)
 
 
 def _in_session(session: int) -> list[int]:

@@ -54,6 +54,11 @@ def test_d13_many_kernel_names(tmp_path: Path) -> None:
     assert len(columns.device) == 30_000
 
 
+def test_a_line_break_in_a_name_imitates_no_line(tmp_path: Path) -> None:
+    columns = read_trace(written(tmp_path, [kernel(1, name="a\nno findings\r\n\u2028b")]), single_process=True)
+    assert columns.names == ("a no findings b",)
+
+
 def test_d13_a_deep_event_does_not_lose_the_others(tmp_path: Path) -> None:
     text = json.dumps({"traceEvents": [kernel(1), {**kernel(2), "args": "DEEP"}, kernel(3)]})
     (tmp_path / "t.json").write_text(text.replace('"DEEP"', '{"x": ' + "[" * 1_000_000 + "]" * 1_000_000 + "}"))

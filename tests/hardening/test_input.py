@@ -70,6 +70,22 @@ def test_d13_an_endless_query_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert time.monotonic() - started < 10
 
 
+TRIGGER = f"CREATE TRIGGER endless AFTER INSERT ON TABLE_NAME BEGIN SELECT count(*) FROM ({ENDLESS}); END"
+
+
+def test_d13_triggers_are_not_run(tmp_path: Path) -> None:
+    """They would run with the first row that is written."""
+    file = ledger_file(tmp_path, ENTRY, TRIGGER.replace("TABLE_NAME", "entry"))
+    with pytest.raises(InputError, match="it contains the trigger 'endless'"):
+        Ledger(file)
+    study = study_file(tmp_path)
+    with closing(sqlite3.connect(study)) as database:
+        database.execute(TRIGGER.replace("TABLE_NAME", "trials"))
+        database.commit()
+    with pytest.raises(InputError, match="it contains the trigger 'endless'"):
+        open_store(study, "key", "work.py:f")
+
+
 def test_d16_a_locked_ledger_is_not_called_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rocsolid.measure import database
 
@@ -256,6 +272,7 @@ def test_d9_odd_entries_do_not_stop_a_lint(tmp_path: Path, capsys: pytest.Captur
     (tree / "link.py").symlink_to(tmp_path / "outside.py")
     (tree / "up").symlink_to(tmp_path)
     Path(os.fsdecode(os.fsencode(tree) + b"/bad\xff.py")).write_text("x = 1\n")
+    (tree / "a\nb.py").write_text("import torch\n")
     os.mkfifo(tree / "pipe.py")
     assert run(["lint", str(tree), "--jobs", "1", "--output", "json", "--no-cache"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -263,6 +280,7 @@ def test_d9_odd_entries_do_not_stop_a_lint(tmp_path: Path, capsys: pytest.Captur
     reasons = {Path(s["file"]).name: s["reason"] for s in found["skipped"]}
     assert reasons["link.py"] == reasons["up"] == "a link out of the folder"
     assert reasons["bad\\xff.py"] == "its name is not UTF-8"
+    assert reasons["a\\nb.py"] == "its name contains control characters"
 
 
 def test_d10_a_linted_project_writes_nowhere_else(tmp_path: Path) -> None:
@@ -290,7 +308,7 @@ def test_d10_a_cache_in_the_linted_project_is_not_used(tmp_path: Path) -> None:
     (tree / "a.py").write_text("x = 1\n")
     with closing(sqlite3.connect(tree / ".rocsolid/lint.db")) as database:
         database.execute("CREATE TABLE facts (key TEXT PRIMARY KEY, summary TEXT, symbols TEXT) WITHOUT ROWID")
-        database.execute(f"CREATE TRIGGER endless AFTER INSERT ON facts BEGIN SELECT count(*) FROM ({ENDLESS}); END")
+        database.execute(TRIGGER.replace("TABLE_NAME", "facts"))
         database.commit()
     before = (tree / ".rocsolid/lint.db").read_bytes()
     ran = subprocess.run(
@@ -396,3 +414,8 @@ def test_linted_source_is_not_imported_by_workers(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert not mark.exists(), mark.read_text()
+
+
+def test_an_image_is_no_option_of_the_container_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ledger", "scan", "--", "-v/:/host"]) == 2
+    assert "'-v/:/host' is not the name of an image" in capsys.readouterr().err

@@ -97,6 +97,7 @@ def decided(setting: str, value: Value, channel: Channel = Channel.PROCESS) -> P
         ("inductor.max_autotune", True, Channel.PROCESS, "its channel is option, not process"),
         ("dynamo.recompile_limit", 10**30, Channel.SCOPE, "must be between"),
         ("process.OMP_NUM_THREADS", "1 $(x)", Channel.PROCESS, "only letters, digits"),
+        ("process.TORCH_LOGS", "evil.module", Channel.PROCESS, "names files or programs"),  # torch would import `evil`
         ("process.PYTORCH_TUNABLEOP_FILENAME", "/tmp/x", Channel.PROCESS, "names files or programs"),  # noqa: S108
     ],
 )

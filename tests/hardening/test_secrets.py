@@ -150,10 +150,12 @@ def test_every_string_of_every_record_is_redacted(output: str) -> None:
     """Whatever field a secret gets into, it is in no output."""
     for cls in RECORD_TYPES.values():
         for variant in range(3):
-            record = make(cls, lambda _: SECRET_TEXT, variant=variant)
+            record = make(
+                cls, lambda path: "SRC201" if path.endswith("findings[].code") else SECRET_TEXT, variant=variant
+            )
             try:
                 shown = render_any(record, output, verbose=True)
-            except (UsageError, KeyError):  # this record has no such format, or no such rule
+            except UsageError:  # this record has no such format
                 continue
             assert "hunter" not in shown.lower(), cls
 

@@ -57,17 +57,14 @@ def _ids(setting: Setting) -> tuple[str, ...]:
 
 
 def _value_problem(setting: Setting, value: object) -> str:
+    known = (*setting.candidates, *(r.value for r in setting.recommendations))
     if value is None:
-        unset = setting.owner is Owner.PROCESS or None in (
-            *setting.candidates,
-            *(r.value for r in setting.recommendations),
-        )
-        return "" if unset else "the value is missing"
+        return "" if setting.owner is Owner.PROCESS or None in known else "the value is missing"
     if type(value) is not setting.value_type:
         return f"the value must be of type {setting.value_type.__name__}, not {type(value).__name__}"
     if isinstance(value, int) and abs(value) > _LARGEST_NUMBER:
         return f"the value must be between -{_LARGEST_NUMBER} and {_LARGEST_NUMBER}"
-    if setting.names_file:
+    if setting.names_file and value not in known:
         return "its value names files or programs to load, and is never taken from a plan; set the variable yourself"
     if isinstance(value, str) and not _PLAIN_TEXT.fullmatch(value):
         return "the value may contain only letters, digits and _ + . , : - [ ]"

@@ -13,6 +13,7 @@ Inside a container, `rocsolid probe --record` records the image.
 """
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,7 +149,7 @@ def _diff(ledger: "Ledger", args: argparse.Namespace) -> int:
         if entry.record is None:
             msg = (
                 f"{entry.image} was not probed, the ledger only has what a public guide says about it; "
-                f"run `rocsolid ledger scan {entry.image}` first"
+                f"run `rocsolid ledger scan {shlex.quote(entry.image)}` first"
             )
             raise InputError(msg)
         records.append(entry.record)

@@ -112,8 +112,10 @@ def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterat
 
 def _why_skipped(entry: "os.DirEntry[str]", top: str, seen: set[str]) -> str:
     """Return why a file or folder is not read; the real paths of folders that are read are added to `seen`."""
-    if not entry.name.isprintable() and not _is_utf8(entry.name):
+    if not _is_utf8(entry.name):
         return "its name is not UTF-8"
+    if any(ord(character) < ord(" ") for character in entry.name):  # a line break could imitate a finding
+        return "its name contains control characters"
     real = os.path.realpath(entry.path)
     if entry.is_symlink() and not (real == top or real.startswith(top.rstrip(os.sep) + os.sep)):
         return "a link out of the folder"
@@ -144,7 +146,8 @@ def _display_path(path: Path) -> str:
     """Return the path relative to the current folder if it is below it; always with forward slashes."""
     whole = path.absolute()
     shown = (whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole).as_posix()
-    return shown if _is_utf8(shown) else os.fsencode(shown).decode("utf-8", "backslashreplace")
+    shown = shown if _is_utf8(shown) else os.fsencode(shown).decode("utf-8", "backslashreplace")
+    return shown.replace("\n", "\\n")
 
 
 def _module(folder: str, stem: str, root: str) -> tuple[str, bool]:

@@ -58,6 +58,14 @@ def require_tables(connection: sqlite3.Connection, file: Path, what: str, *names
         raise InputError(msg)
 
 
+def refuse_triggers(connection: sqlite3.Connection, file: Path, what: str) -> None:
+    """Raise InputError if rows that are written would run a program of somebody else, which may never end."""
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchone()
+    if found:
+        msg = f"{file} is not {what}: it contains the trigger {found[0]!r}; the file was not changed"
+        raise InputError(msg)
+
+
 def _reason(error: sqlite3.Error, what: str, limit_s: float) -> str:
     text = str(error)
     if "locked" in text or "busy" in text:

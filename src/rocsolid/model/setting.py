@@ -143,7 +143,7 @@ class Setting:
     valid: Condition = EVERYWHERE  # the platforms and versions that have the setting
     via: Channel | None = None  # set if it differs from the channel of the owner
     former_names: tuple[str, ...] = ()
-    names_file: bool = False  # the value names a file, folder or program that is loaded: never taken from a plan file
+    names_file: bool = False  # the value names something to load: a plan file may only choose a value of the catalogue
     no_effect: str = ""  # why the setting has no effect; empty if it has one
     instead: str = ""  # what to use instead of a value that the guard forbids
     disagreement: str = ""  # if guides contradict each other: what we recommend, and why

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rocsolid.errors import CannotRunError
+from rocsolid.errors import CannotRunError, UsageError
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.environment import CheckStatus
 from rocsolid.model.saved_probe import ImageEntry, ProbeRecord
@@ -57,6 +57,9 @@ ENGINES: Final = (
 
 def scan(image: str, *, engine: str = "", live: bool = False, deadline_s: float = 900) -> ImageEntry:
     """Probe an image; raises CannotRunError when no container tool works or the image cannot be probed."""
+    if image.startswith("-"):
+        msg = f"{image!r} is not the name of an image: the container tool would take it for an option"
+        raise UsageError(msg)
     container_engine = _find_engine(engine)
     script = _PROBE_COMMAND + (" --live" if live else "")
     command = Command(

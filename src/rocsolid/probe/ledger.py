@@ -14,7 +14,7 @@ from typing import Final
 
 from rocsolid.catalog.images import IMAGES
 from rocsolid.errors import InputError, UnknownNameError
-from rocsolid.measure.database import open_database, require_tables
+from rocsolid.measure.database import open_database, refuse_triggers, require_tables
 from rocsolid.model.codec import decode, encode, parse_json
 from rocsolid.model.redact import redact_all
 from rocsolid.model.saved_probe import ImageEntry
@@ -131,6 +131,7 @@ def _require_ledger(file: Path) -> None:
                 raise InputError(
                     _refusal(file, f"it has format {version}, and this rocsolid reads formats up to {_FORMAT_VERSION}")
                 )
+            refuse_triggers(database, file, _WHAT)
             check = database.execute("PRAGMA quick_check").fetchone()[0]
             if check != "ok":
                 raise InputError(_refusal(file, f"it is damaged ({check.splitlines()[0]})"))

@@ -1,5 +1,6 @@
 """The columns of numbers that a trace is read into. They are the input of the analysis."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 MAX_DEVICES: Final = 1024
 MAX_KERNEL_NAMES: Final = 20_000
+_LINE_BREAK: Final = re.compile(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 Column = npt.NDArray[Any]
 RowSelection = Column | slice
 T = TypeVar("T", bound="DeviceEvents | HostEvents | MemoryEvents")
@@ -182,8 +184,17 @@ def select_rows(table: T, selection: RowSelection) -> T:
 
 
 def limit_columns(columns: TraceColumns) -> TraceColumns:
-    """Merge the shortest kernels and drop devices beyond what any real run has: each of them costs time in the analysis."""
+    """Merge the shortest kernels and drop devices beyond what any real run has: each of them costs time in the analysis.
+
+    Names become one line: a line break in a name could imitate a line of the report.
+    """
     damage = []
+    if any(map(_LINE_BREAK.search, (*columns.names, *columns.thread_names.values()))):
+        columns = replace(
+            columns,
+            names=tuple(_LINE_BREAK.sub(" ", name) for name in columns.names),
+            thread_names={key: _LINE_BREAK.sub(" ", name) for key, name in columns.thread_names.items()},
+        )
     devices = sorted_unique(columns.device.device)
     if len(devices) > MAX_DEVICES:
         damage.append(f"{len(devices):,} device numbers: only events of the first {MAX_DEVICES} were read")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from rocsolid.errors import InputError
-from rocsolid.measure.database import open_database, require_tables
+from rocsolid.measure.database import open_database, refuse_triggers, require_tables
 from rocsolid.model.codec import decode, encode, parse_json
 from rocsolid.model.redact import redact_all
 from rocsolid.model.study import TrialRecord
@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS studies (id INTEGER PRIMARY KEY, key TEXT UNIQUE NOT 
 CREATE TABLE IF NOT EXISTS trials (study INTEGER NOT NULL REFERENCES studies(id), number INTEGER NOT NULL,
     name TEXT NOT NULL, owner TEXT NOT NULL, record TEXT, UNIQUE (study, name), UNIQUE (study, number));
 """
+_WHAT: Final = "a rocsolid study"
 _OWNER: Final = re.compile(r"[0-9a-f]{16}")
 _VERSION: Final = 0x7263_7431  # `user_version` in the file's header: marks a rocsolid study, format version 1
 
@@ -62,6 +63,7 @@ class SqliteStore:
         if version != _VERSION and tables:
             msg = f"{self.file} is a database of another program, not a rocsolid study; it was not changed"
             raise InputError(msg)
+        refuse_triggers(self._db, self.file, _WHAT)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(_SCHEMA)
@@ -154,15 +156,14 @@ def read_sqlite(file: Path) -> Iterator[tuple[str, str, TrialRecord | None]]:
     if not file.is_file():
         msg = f"cannot read {file}: no such file"
         raise InputError(msg)
-    what = "a rocsolid study"
-    with open_database(file, what) as db:
-        require_tables(db, file, what, "studies", "trials")
+    with open_database(file, _WHAT) as db:
+        require_tables(db, file, _WHAT, "studies", "trials")
         rows = db.execute(
             "SELECT key, workload, record FROM studies LEFT JOIN trials ON study = id ORDER BY id, number"
         ).fetchall()
     for key, workload, text in rows:
         if not isinstance(key, str) or not isinstance(workload, str):
-            msg = f"{file} is not {what}: a key and a workload must be text"
+            msg = f"{file} is not {_WHAT}: a key and a workload must be text"
             raise InputError(msg)
         yield key, workload, decode(TrialRecord, parse_json(text, str(file)), str(file)) if text else None
 

@@ -109,6 +109,7 @@ SETTINGS = (
         owner=Owner.PROCESS,
         name="TORCH_LOGS",
         value_type=str,
+        names_file=True,  # torch imports the package of a module that is named here
         summary="Which of torch's logs are printed.",
         recommendations=(
             Recommendation(
