@@ -1,5 +1,6 @@
 """`rs.compare` and `rocsolid compare`."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,20 @@ def test_the_command_compares_traces_and_saved_reports(tmp_path: Path) -> None:
     assert "0 same, 1 faster, 0 slower" in text.out
     assert data["schema"] == "rocsolid/trace-comparison/1"
     assert data["comparison"]["kernels"][0]["change"] == "faster"
+
+
+@pytest.mark.parametrize("broken", [{"operator": [0, 7]}, {"name": [-1, 0]}, {"time_ns": [1]}])
+def test_a_changed_report_is_still_compared(tmp_path: Path, broken: dict[str, list[int]]) -> None:
+    after = replays(tmp_path, "b.json", "hip", [("Cijk_x", "8.000"), ("attn_fwd", "2.000")])
+    saved = tmp_path / "saved.json"
+    run_cli("trace", str(after), "--output", "json", "--out", str(saved))
+    report = json.loads(saved.read_text())
+    report["files"][0]["devices"][0]["order"] |= broken
+    saved.write_text(json.dumps(report, indent=2))
+    comparison = rs.compare(saved, after)
+
+    assert sum(row.delta_ns for row in comparison.operators) == 0
+    assert {row.match.value for row in comparison.operators} == {"category"}
 
 
 def test_a_trace_without_gpu_work_cannot_be_compared(tmp_path: Path) -> None:

@@ -185,7 +185,15 @@ def _match_by_order(
 
 def _unmatched_work(device: DeviceTrace, unmatched: list[OperatorRow]) -> _Work:
     wanted = {id(row) for row in unmatched}
-    rows = list(device.operators)
+    rows, order = list(device.operators), device.order
+    lengths = {len(column) for column in (order.name, order.operator, order.time_ns)}
+    in_range = all(
+        0 <= number < size
+        for column, size in ((order.name, len(order.names)), (order.operator, len(rows)))
+        for number in column
+    )
+    if len(lengths) > 1 or not in_range:  # a saved report that was changed
+        return _Work(rows=rows, order=WorkOrder(), events=[])
     chosen = [id(row) in wanted for row in rows]
     return _Work(
         rows=rows,
