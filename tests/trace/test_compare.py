@@ -186,6 +186,26 @@ def test_time_by_module_is_compared_with_stacks() -> None:
     assert [sum(row[n] for row in modules.values()) for n in (0, 1)] == total
 
 
+def test_steps_are_compared_in_their_order(tmp_path: Path) -> None:
+    files = []
+    for name, lengths in (("a.json", (50, 60, 70)), ("b.json", (40, 45))):
+        steps = [
+            host("user_annotation", f"ProfilerStep#{number}", f"{1000 * number}.000", f"{length}.000")
+            for number, length in enumerate(lengths, 4)
+        ]
+        (tmp_path / name).write_text(LAYOUTS["kineto"]([*steps, kernel("4010.000", "10.000", 1)]))
+        files.append(tmp_path / name)
+    comparison = rs.compare(*files)
+
+    assert [(row.name, row.before, row.after) for row in comparison.steps] == [
+        ("step 1", 50_000, 40_000),
+        ("step 2", 60_000, 45_000),
+    ]
+    text = run_cli("compare", *map(str, files)).out
+    assert "steps (host time)" in text
+    assert "the traces have 3 and 2 steps" in text
+
+
 def test_less_total_time_is_not_called_slower(tmp_path: Path) -> None:
     before = write(tmp_path, "a.json", *[("k", "aten::mm", "10.000")] * 4)
     after = write(tmp_path, "b.json", *[("k", "aten::mm", "12.000")] * 2)

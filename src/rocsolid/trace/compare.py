@@ -78,6 +78,10 @@ def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
         modules=_module_changes((before, old), (after, new)),
         doubts=tuple(_doubts(before, old, "before")) + tuple(_doubts(after, new, "after")),
         labels={row.name: row.label for device in (old, new) for row in device.kernels if row.label},
+        steps=tuple(
+            MetricChange(name=f"step {number}", before=a.total_ns, after=b.total_ns)
+            for number, (a, b) in enumerate(zip(before.steps, after.steps, strict=False), 1)
+        ),
         before_steps=len(before.steps),
         after_steps=len(after.steps),
     )
