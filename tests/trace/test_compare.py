@@ -1,5 +1,6 @@
 """`rs.compare` and `rocsolid compare`."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,26 @@ def test_time_by_module_is_compared_with_stacks() -> None:
     assert [sum(row[n] for row in modules.values()) for n in (0, 1)] == total
 
 
+def test_steps_are_compared_in_their_order(tmp_path: Path) -> None:
+    files = []
+    for name, lengths in (("a.json", (50, 60, 70)), ("b.json", (40, 45))):
+        steps = [
+            host("user_annotation", f"ProfilerStep#{number}", f"{1000 * number}.000", f"{length}.000")
+            for number, length in enumerate(lengths, 4)
+        ]
+        (tmp_path / name).write_text(LAYOUTS["kineto"]([*steps, kernel("4010.000", "10.000", 1)]))
+        files.append(tmp_path / name)
+    comparison = rs.compare(*files)
+
+    assert [(row.name, row.before, row.after) for row in comparison.steps] == [
+        ("step 1", 50_000, 40_000),
+        ("step 2", 60_000, 45_000),
+    ]
+    text = run_cli("compare", *map(str, files)).out
+    assert "steps (host time)" in text
+    assert "the traces have 3 and 2 steps" in text
+
+
 def test_less_total_time_is_not_called_slower(tmp_path: Path) -> None:
     before = write(tmp_path, "a.json", *[("k", "aten::mm", "10.000")] * 4)
     after = write(tmp_path, "b.json", *[("k", "aten::mm", "12.000")] * 2)
@@ -213,6 +234,20 @@ def test_the_command_compares_traces_and_saved_reports(tmp_path: Path) -> None:
     assert "0 same, 1 faster, 0 slower" in text.out
     assert data["schema"] == "rocsolid/trace-comparison/1"
     assert data["comparison"]["kernels"][0]["change"] == "faster"
+
+
+@pytest.mark.parametrize("broken", [{"operator": [0, 7]}, {"name": [-1, 0]}, {"time_ns": [1]}])
+def test_a_changed_report_is_still_compared(tmp_path: Path, broken: dict[str, list[int]]) -> None:
+    after = replays(tmp_path, "b.json", "hip", [("Cijk_x", "8.000"), ("attn_fwd", "2.000")])
+    saved = tmp_path / "saved.json"
+    run_cli("trace", str(after), "--output", "json", "--out", str(saved))
+    report = json.loads(saved.read_text())
+    report["files"][0]["devices"][0]["order"] |= broken
+    saved.write_text(json.dumps(report, indent=2))
+    comparison = rs.compare(saved, after)
+
+    assert sum(row.delta_ns for row in comparison.operators) == 0
+    assert {row.match.value for row in comparison.operators} == {"category"}
 
 
 def test_a_trace_without_gpu_work_cannot_be_compared(tmp_path: Path) -> None:

@@ -153,6 +153,24 @@ def test_attention_costs_half_when_causal_and_depends_on_the_layout() -> None:
 
 
 @pytest.mark.parametrize(
+    ("operator", "dims", "types", "mib"),
+    [
+        ("aten::native_batch_norm", [[10, 64, 112, 112], *[[64]] * 4], ["c10::BFloat16"] * 5, 30.625732421875),
+        ("aten::native_batch_norm_backward", [[10, 512, 7, 7]] * 2 + [[512]] * 5, ["c10::BFloat16"] * 7, 1.439453125),
+        ("aten::native_layer_norm", [[3136, 8, 768], [], [768], [768]], ["c10::BFloat16", "", *["float"] * 2], 73.508),
+        ("aiter::rmsnorm", [[15360, 4096], [15360, 4096], [4096], []], ["c10::BFloat16"] * 3 + ["Scalar"], 240.0078125),
+        ("aiter::add_rmsnorm", [[15360, 4096]] * 4 + [[4096], []], ["c10::BFloat16"] * 5 + ["Scalar"], 480.0078125),
+    ],
+)
+def test_norms_move_the_bytes_that_tracelens_counts(
+    operator: str, dims: list[list[int]], types: list[str], mib: float
+) -> None:
+    cost = operator_cost(operator, detail(dims, types))
+    assert cost
+    assert cost.bytes == pytest.approx(mib * 2**20, rel=0.01)
+
+
+@pytest.mark.parametrize(
     ("operator", "dims", "types", "elements"),
     [
         ("aten::mul", [[256], [], [256]], ["c10::BFloat16", "double", "c10::BFloat16"], 2 * 256),

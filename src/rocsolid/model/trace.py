@@ -524,6 +524,7 @@ class TraceComparison(NotebookResult):
     modules: tuple[MetricChange, ...] = ()  # with `stacks`: own device time by class of `nn.Module`
     doubts: tuple[str, ...] = ()  # why one of the traces cannot be true, or cannot be compared
     labels: Mapping[str, str] = field(default_factory=dict)  # short names of kernels
+    steps: tuple[MetricChange, ...] = ()  # host time of the profiler steps that both traces have, in their order
     before_steps: int = 0
     after_steps: int = 0
 

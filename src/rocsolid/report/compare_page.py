@@ -67,6 +67,7 @@ def comparison_html(comparison: TraceComparison) -> str:
         (tag("h2", "Own device time by module"), _metrics("modules", comparison.modules))
         if comparison.modules
         else None,
+        (tag("h2", "Steps (host time)"), _metrics("steps", comparison.steps)) if comparison.steps else None,
         tag("h2", "Device time by operator and shape"),
         sortable("operators", _OPERATOR_HEADINGS, [_operator(row, comparison.labels) for row in comparison.operators]),
         tag("h2", "Kernels"),

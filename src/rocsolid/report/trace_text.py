@@ -445,6 +445,7 @@ def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose:
             ("summary", comparison.metrics),
             ("device time by category", comparison.categories),
             ("own device time by module", comparison.modules),
+            ("steps (host time)", comparison.steps if verbose else comparison.steps[:_MAX_ROWS]),
             ("idle time by cause", comparison.idle),
         )
         if rows

@@ -78,6 +78,10 @@ def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
         modules=_module_changes((before, old), (after, new)),
         doubts=tuple(_doubts(before, old, "before")) + tuple(_doubts(after, new, "after")),
         labels={row.name: row.label for device in (old, new) for row in device.kernels if row.label},
+        steps=tuple(
+            MetricChange(name=f"step {number}", before=a.total_ns, after=b.total_ns)
+            for number, (a, b) in enumerate(zip(before.steps, after.steps, strict=False), 1)
+        ),
         before_steps=len(before.steps),
         after_steps=len(after.steps),
     )
@@ -185,7 +189,15 @@ def _match_by_order(
 
 def _unmatched_work(device: DeviceTrace, unmatched: list[OperatorRow]) -> _Work:
     wanted = {id(row) for row in unmatched}
-    rows = list(device.operators)
+    rows, order = list(device.operators), device.order
+    lengths = {len(column) for column in (order.name, order.operator, order.time_ns)}
+    in_range = all(
+        0 <= number < size
+        for column, size in ((order.name, len(order.names)), (order.operator, len(rows)))
+        for number in column
+    )
+    if len(lengths) > 1 or not in_range:  # a saved report that was changed
+        return _Work(rows=rows, order=WorkOrder(), events=[])
     chosen = [id(row) in wanted for row in rows]
     return _Work(
         rows=rows,

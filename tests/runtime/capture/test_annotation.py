@@ -135,3 +135,27 @@ def test_graphs_of_others_are_marked_where_torch_has_hooks(monkeypatch: pytest.M
     found = marks(traced(tmp_path / "t.json"))
     assert len(found) == 3
     assert len(set(found)) == 1
+
+
+@pytest.mark.gpu
+def test_kernels_of_a_replay_on_a_gpu_get_their_operators(tmp_path: Path) -> None:
+    pytest.importorskip("msgspec")
+    from rocsolid.api.trace import analyze_traces
+
+    target = Target("device", "cuda")
+    model = target.module(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)))
+    captured = target.capture(model, annotate=tmp_path / "captures")
+    for rows in (8, 16):  # the same kernels, perhaps, but not the same shapes
+        captured(target.randn(rows, 64))
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorder:
+        for rows in (8, 16):
+            captured(target.randn(rows, 64))
+        torch.cuda.synchronize()
+    recorder.export_chrome_trace(str(tmp_path / "replay.json"))
+    file = analyze_traces([tmp_path / "replay.json"], capture=tmp_path / "captures").report.files[0]
+
+    assert file.capture
+    assert file.capture.kernels_with_operator == file.capture.kernels > 4
+    shapes = {row.shape for row in file.devices[0].operators if row.in_graph and row.name == "aten::addmm"}
+    assert {"256, 8x64, 64x256", "256, 16x64, 64x256"} <= shapes
+    assert {"Linear", "ReLU"} <= {row.name for row in file.modules}
