@@ -17,6 +17,11 @@ from torch.profiler import ProfilerActivity, profile
 from rocsolid.errors import UsageError
 from rocsolid.torchapi.graphs.graph_marks import graphs_marked
 
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:.*Profiler clears events"),  # torch 2.11, once for each process
+    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS"),  # in the thread of the backward pass
+]
 MARK = re.compile(r"rocsolid graph ([0-9a-f]+)$")
 
 
@@ -94,6 +99,26 @@ def test_a_refused_capture_stops_the_profiler(target: Target, tmp_path: Path) ->
 
     assert not list(tmp_path.iterdir())
     assert not torch.autograd._profiler_enabled()
+
+
+def test_a_profiler_that_fails_costs_no_graph(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = profile.stop
+
+    def fails(self: Any) -> None:
+        stop(self)
+        msg = "cannot decode a name"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(profile, "stop", fails)
+    captured = target.capture(lambda x: x + 1, annotate=tmp_path)
+    x = target.randn(4)
+    captured(x)
+
+    torch.testing.assert_close(captured(x), x + 1)
+    assert captured.report().replays == 1
+    assert "cannot decode a name" in caplog.text
 
 
 def test_segments_and_backward_have_a_trace_for_each_graph(target: Target, tmp_path: Path) -> None:

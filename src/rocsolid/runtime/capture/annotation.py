@@ -5,7 +5,6 @@ modules and Python lines.
 """
 
 import itertools
-import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,10 +14,10 @@ from typing import Any, Final
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from rocsolid.model.log import log as _log
 from rocsolid.runtime.capture.backends.base import Graph, Session
 from rocsolid.torchapi.graphs.graph_marks import mark_text, profiler_check
 
-_log = logging.getLogger("rocsolid")
 _count: Final = itertools.count()
 
 
@@ -98,8 +97,13 @@ class _AnnotatedSession:
     def _stop(self) -> Any:
         self._scope.close()
         recorded, self._profiler = self._profiler, None
-        if recorded is not None:
-            if ProfilerActivity.CUDA in self._activities:
-                torch.cuda.synchronize()
+        if recorded is None:
+            return None
+        if ProfilerActivity.CUDA in self._activities:
+            torch.cuda.synchronize()
+        try:
             recorded.stop()
+        except Exception as error:  # noqa: BLE001 - such as names of frames that torch 2.13 cannot decode; the call must go on
+            _log.warning("%s: the trace of a capture was not written: %s", self._name, error)
+            return None
         return recorded
