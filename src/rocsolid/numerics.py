@@ -78,6 +78,7 @@ _FLOAT8_LIMITS: Final = DtypeLimits(  # strict: the distance between two neighbo
     strict=0.13, rounding=6e-2, compiled=0.25, wrong_l2=0.25, wrong_element=1.0, wrong_scale=6e-2, operator=(0.25, 0.25)
 )
 MAX_ERROR_RATIO: Final = 1.1  # compared with the reference, the error of a candidate may be this many times eager's
+MAX_ROUNDING_FACTOR: Final = 2.0  # that ratio is multiplied by how much the error varies with rounding, but not by more
 _MAX_ELEMENT_RATIO: Final = 4.0  # the same for the largest error of one element, which varies more
 _WRONG_L2_RATIO: Final = 4.0  # above this many times the error that rounding explains, an error is wrong
 _WRONG_ELEMENT_RATIO: Final = 8.0

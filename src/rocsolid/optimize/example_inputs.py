@@ -38,12 +38,14 @@ class Example:
             state.restore()
 
     def run_reference(
-        self, function: Callable[..., Any], written: Iterable[int], *, round_to: torch.dtype | None = None
+        self, function: Callable[..., Any], written: Iterable[int], round_to: torch.dtype | None = None, seed: int = 0
     ) -> Sequence[Leaf] | NoReference:
         """Run the function in higher precision. Returns its results, and the arguments at the positions that eager has written to."""
         state = self._state
         try:
-            ran = run_in_higher_precision(function, self.args, self.kwargs, round_to=round_to, on_run=state.restore)
+            ran = run_in_higher_precision(
+                function, self.args, self.kwargs, round_to=round_to, seed=seed, on_run=state.restore
+            )
             if isinstance(ran, NoReference):
                 return ran
             return [*ran.leaves, *(Leaf("", ran.value_of(tensor)) for tensor in state.tensors_at(written))]

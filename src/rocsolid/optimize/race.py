@@ -97,7 +97,8 @@ def expect(
         generators = random_state()
         run = example.run(model)
         draws_random = has_drawn(generators)
-        referee = Referee(partial(example.run_reference, model, tuple(run.written)), tolerance)
+        run_reference = partial(example.run_reference, model, tuple(run.written))
+        referee = Referee(run_reference, tolerance, run_rounded=run_reference)
         expected.append(Expectation(run, referee, draws_random))
     return expected
 

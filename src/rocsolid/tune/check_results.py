@@ -60,20 +60,20 @@ class ResultChecker:
         generators = random_state()
         other_seed = spread_between(self._eager[0], self._run(workload.callable, self.user_inputs, seed=1))
         self.is_random = has_drawn(generators) and any(error.mismatched or error.special for error in other_seed)
-        self._referees = [
-            Referee(self._seeded(reference_of(workload.callable, inputs.args, inputs.kwargs)))
-            for inputs in self._input_sets
+        references = [
+            self._seeded(reference_of(workload.callable, inputs.args, inputs.kwargs)) for inputs in self._input_sets
         ]
+        self._referees = [Referee(run, run_rounded=run) for run in references]
 
     @staticmethod
     def _run(function: Callable[..., Any], inputs: CallInputs, seed: int = 0) -> tuple[Leaf, ...]:
         return result_leaves(detached_copy(inputs.call(function, seed=seed)))
 
     @staticmethod
-    def _seeded(run: Callable[[], Any]) -> Callable[[], Any]:
-        def seeded() -> Any:
+    def _seeded(run: Callable[..., Any]) -> Callable[..., Any]:
+        def seeded(*rounding: Any) -> Any:
             torch.manual_seed(0)
-            return run()
+            return run(*rounding)
 
         return seeded
 
