@@ -344,6 +344,24 @@ except OSError: print("refused")
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("after", 0o640)
 
 
+def test_d6_lint_fix_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("libcst")
+    file = tmp_path / "a.py"
+    text = "import torch\ntorch._inductor.config.group_fusion = True\n" + "x = 1\n" * 1000
+    file.write_text(text)
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
+        "from rocsolid.cli import main; raise SystemExit(main())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-B", "-c", program, "lint", "--fix", "--no-cache", str(file)],
+        env=clean_environ(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, file.read_text()) == (3, text), ran.stderr
+    assert ran.stderr == f"rocsolid: error: cannot write {file}: File too large; it was not changed\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_d8_file_names_inject_no_command() -> None:
     from dataclasses import replace
 
