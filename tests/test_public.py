@@ -56,7 +56,6 @@ NAMES = [
     "Plan",
     "PlanError",
     "PretendedChip",
-    "Progress",
     "RecompileError",
     "Refusal",
     "RocsolidError",
@@ -109,6 +108,13 @@ def test_public_names() -> None:
     assert rs.__all__ == NAMES
     assert all(hasattr(rs, name) for name in NAMES)
     assert set(NAMES) <= set(dir(rs))
+
+
+def test_every_public_name_has_a_page_with_an_example() -> None:
+    pages = {page.stem: page.read_text() for page in (ROOT / "docs/api").rglob("*.md") if page.stem in NAMES}
+
+    assert sorted(pages) == sorted(NAMES)
+    assert not [name for name, text in pages.items() if "```py" not in text or "xample" not in text]
 
 
 def test_every_error_is_public() -> None:

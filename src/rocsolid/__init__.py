@@ -95,7 +95,6 @@ if TYPE_CHECKING:
     from rocsolid.runtime.capture.options import every as every
     from rocsolid.runtime.guard import Guard as Guard
     from rocsolid.tune.effort import Effort as Effort
-    from rocsolid.tune.effort import Progress as Progress
 
 
 _HOMES = {
@@ -138,7 +137,6 @@ _HOMES = {
     "Plan": "rocsolid.model.plan",
     "PlanError": "rocsolid.errors",
     "PretendedChip": "rocsolid.model.pretended_chip",
-    "Progress": "rocsolid.tune.effort",
     "RecompileError": "rocsolid.errors",
     "Refusal": "rocsolid.model.capture_report",
     "RocsolidError": "rocsolid.errors",

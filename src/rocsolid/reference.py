@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from rocsolid.errors import first_line
 from rocsolid.model.verify_report import Accuracy, OutputCheck, TensorError
@@ -23,6 +24,7 @@ from rocsolid.torchapi.pytree import Leaf, flatten, leaves
 
 _NARROW: Final = (torch.bfloat16, torch.float16, torch.float32)
 _SEED: Final = 0x5EED
+_DTYPE_OF: Final = torch.Tensor.dtype.__get__
 _operator_references: Final[dict[Any, Callable[..., Any]]] = {}  # by overload
 
 
@@ -122,7 +124,7 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
             wide = [self._copy(x.value) if isinstance(x.value, torch.Tensor) else x.value for x in call.leaves]
             self._remember(wide)
             wide_args, wide_kwargs = call.unflatten(wide)
-            with self:
+            with _WideTypes(self), self:
                 result = function(*wide_args, **wide_kwargs)
         return ReferenceRun(result_leaves(result), self._wide, tuple(self._notes), self)
 
@@ -131,7 +133,7 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self._remember(self._run_random(func, args, kwargs))
         written = written_arguments(func, args, kwargs)
-        wide_args, wide_kwargs = self._map(args, written), self._map(kwargs, written)
+        wide_args, wide_kwargs = self.map(args, written), self.map(kwargs, written)
         if func in _operator_references:
             with self:
                 return _operator_references[func](*wide_args, **wide_kwargs)
@@ -149,15 +151,19 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
             result = self._run_narrow(func, args, kwargs)
         return self._remember(self._rounded(result) if self._step and not _is_view(func) else result)
 
-    def _map(self, value: Any, written: Sequence[Any] = ()) -> Any:
+    def wide_dtype(self, dtype: Any) -> Any:
+        """Return the precision in which tensors of a dtype are computed."""
+        return self._wide if dtype in self._narrow else dtype
+
+    def map(self, value: Any, written: Sequence[Any] = ()) -> Any:
         """Widen the tensors and dtypes in an operator's arguments."""
         if isinstance(value, torch.Tensor):
             return self.widen(value, keep=any(value is tensor for tensor in written))
         if isinstance(value, torch.dtype):
-            return self._wide if value in self._narrow else value
+            return self.wide_dtype(value)
         if isinstance(value, (list, tuple)):
-            return type(value)(self._map(item, written) for item in value)
-        return {name: self._map(item, written) for name, item in value.items()} if isinstance(value, dict) else value
+            return type(value)(self.map(item, written) for item in value)
+        return {name: self.map(item, written) for name, item in value.items()} if isinstance(value, dict) else value
 
     def widen(self, tensor: Any, *, keep: bool = False) -> Any:
         """Return the wide copy of a tensor. Copies of weights are kept only if they are written to.
@@ -251,6 +257,29 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
         """Set explicit generators back to the state before the run."""
         for generator, state in self._generators.values():
             generator.set_state(state)
+
+
+class _WideTypes(TorchFunctionMode):  # type: ignore[misc]
+    """Lets functions run that compare the types of their arguments before any operator does: convolutions and recurrent layers.
+
+    Activations are wide and weights are not. So weights report the wide dtype, and a function that fails gets wide weights.
+    """
+
+    def __init__(self, precision: _HigherPrecision) -> None:
+        super().__init__()
+        self._precision = precision
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func == _DTYPE_OF:  # a new object at each access
+            return self._precision.wide_dtype(func(*args))
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            dtypes = {x.dtype for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+            if _out_of_memory(error) or all(self._precision.wide_dtype(dtype) is dtype for dtype in dtypes):
+                raise
+        return func(*self._precision.map(args), **self._precision.map(kwargs))
 
 
 def _is_view(func: Any) -> bool:

@@ -1,5 +1,6 @@
 """What a new user meets first: progress, wrong arguments, exit codes, the cache, results on a terminal of 80 columns."""
 
+import inspect
 import json
 import re
 import sys
@@ -8,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import run_cli, run_python
+from tests.support import ROOT, run_cli, run_python
 
 import rocsolid as rs
+from rocsolid.api.tune import _progress_for
 from rocsolid.errors import UsageError
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
 from rocsolid.model.progress import Step
+from rocsolid.model.study import MEASURED, TrialRecord
 from rocsolid.model.timing import SpeedComparison, Timing, Verdict
 from rocsolid.report.optimize_text import optimize_text
 from rocsolid.report.progress import step_line, steps_for
 from rocsolid.report.terminal import Terminal
+from rocsolid.tune.effort import TrialUpdate
 
 TORCH_MISSING = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
 
@@ -32,6 +36,31 @@ def test_a_progress_line_says_what_how_far_how_long_and_the_best() -> None:
     assert (
         step_line(Step(what="trial 3"), 30.0, budget_s=60, bar=True) == "[##########          ] 30 s of 60 s: trial 3"
     )
+
+
+def test_every_long_call_takes_the_same_progress_argument() -> None:
+    for function in (rs.optimize, rs.tune, rs.ab, rs.verify, rs.probe):
+        parameter = inspect.signature(function).parameters["progress"]
+        assert parameter.default is False, function.__name__
+        with pytest.raises(UsageError, match="pass True, False, or a function"), _progress_for("yes"):  # type: ignore[arg-type]
+            pass
+
+
+@pytest.mark.torch
+def test_verify_and_tune_call_the_function_with_each_step() -> None:
+    import torch
+
+    steps: list[Step] = []
+    rs.verify(torch.sin, torch.sin, torch.ones(2), progress=steps.append)
+    assert [step.done for step in steps] == [0, 1, 2]
+
+    steps.clear()
+    timing = Timing(median_ms=1.5, low_ms=1.4, high_ms=1.6, samples=8)
+    trial = TrialRecord(number=1, name="baseline", choices={}, kind=MEASURED, timing=timing)
+    with _progress_for(steps.append) as callbacks:
+        callbacks.on_trial(TrialUpdate(record=trial, finished=[trial], max_trials=2, elapsed_s=1, left_s=1))
+        callbacks.on_status("trial 2")
+    assert steps == [Step(what="trial 2", best="1.5 ms (baseline)")]
 
 
 def test_progress_is_quiet_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,6 +179,16 @@ def test_without_torch_every_command_exits_with_3(tmp_path: Path) -> None:
     for command in ("optimize", "breaks", "compiles", "profile"):
         ran = run_cli(command, f"{file}:build")
         assert (ran.code, "needs torch, which is not installed" in ran.err) == (3, True), (command, ran.err)
+
+
+def test_in_an_environment_without_packages_every_command_that_needs_torch_exits_with_3(tmp_path: Path) -> None:
+    file = tmp_path / "work.py"
+    file.write_text("import torch\ndef build():\n    return torch.sin, (torch.ones(2),), {}\n")
+    sides = {"ab": ("--a", "safe", "--b", "fast")}
+    for command in ("optimize", "tune", "ab", "verify", "dryrun", "breaks", "compiles"):
+        words = (command, f"{file}:build", *sides.get(command, ()))
+        ran = run_python("-S", "-m", "rocsolid", *words, env={"PYTHONPATH": str(ROOT / "src")})
+        assert (ran.code, "torch, which is not installed" in ran.err) == (3, True), (command, ran.err)
 
 
 def test_fail_on_has_the_same_choices_everywhere() -> None:

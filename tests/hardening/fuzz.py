@@ -177,8 +177,9 @@ def _read_plan(file: Path, rng: random.Random) -> object:
 
 def _read_project(file: Path, rng: random.Random) -> object:
     from rocsolid.lint.options import read_options
+    from rocsolid.rules.source.capture import host_sync_in_captured_region
 
-    return read_options(file).includes("SRC201", "x", rng.choice(("a.py", "x.py")))
+    return read_options(file).includes(host_sync_in_captured_region.RULE, rng.choice(("a.py", "x.py")))
 
 
 def _read_space(file: Path, rng: random.Random) -> object:

@@ -13,6 +13,7 @@ from rocsolid.lint.options import Options, find_pyproject, read_options
 from rocsolid.lint.project import lint
 from rocsolid.model.lint import LintRecord
 from rocsolid.rules.engine import RuleFile, rule
+from rocsolid.rules.source.compile import dead_setting
 
 DEAD = "torch._inductor.config.group_fusion = True"
 
@@ -77,8 +78,8 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
 
     assert file == tmp_path / "pyproject.toml"
     assert (options.ignore, options.confidence, options.fail_on) == (("SRC405",), "anywhere", "critical")
-    assert not options.includes("SRC107", "dead-setting", "tests/m.py")
-    assert options.includes("SRC107", "dead-setting", "pkg/m.py")
+    assert not options.includes(dead_setting.RULE, "tests/m.py")
+    assert options.includes(dead_setting.RULE, "pkg/m.py")
     assert read_options(file, ignore=("SRC1",)).ignore == ("SRC1",)
     (tmp_path / "pyproject.toml").write_text('[tool.rocsolid.lint]\nbaseline = "known.json"\n')
     assert read_options(file).baseline == str(tmp_path / "known.json")
@@ -90,6 +91,7 @@ def test_options_are_read_from_pyproject(tmp_path: Path) -> None:
         ("ignroe = []", "unknown key 'ignroe'; did you mean 'ignore'"),
         ("select = 3", "select in .* is 3; expected a list"),
         ("confidence = []", "expected text"),
+        ("all-files = 1", "expected true or false"),
         ("per-file-ignores = 1", "expected a table"),
         ('fail-on = "errors"', "unknown severity for fail-on 'errors'"),
     ],
@@ -220,10 +222,99 @@ def test_a_crashing_rule_becomes_a_finding_and_hides_no_other() -> None:
     assert "RuntimeError: boom" in facts.matches[0].found.facts["error"]
 
 
-def test_a_variable_that_the_project_reads_is_allowed(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("import os\nos.environ['TORCH_MADE_UP'] = '1'\n")
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("b.py", "import os\nflag = os.getenv('TORCH_USE_MINE')\n"),
+        ("b.py", "flag = get_bool_env_var('TORCH_USE_MINE', '0')\n"),
+        ("b.py", "VARIABLES = {'TORCH_USE_MINE': lambda: read('TORCH_USE_MINE')}\n"),
+        ("b.cpp", 'auto flag = std::getenv("TORCH_USE_MINE");\n'),
+        ("CMakeLists.txt", "if(DEFINED ENV{TORCH_USE_MINE})\nendif()\n"),
+        ("b.sh", 'echo "${TORCH_USE_MINE}"\n'),
+    ],
+)
+def test_a_variable_that_the_project_reads_is_allowed(tmp_path: Path, file: str, text: str) -> None:
+    (tmp_path / "a.py").write_text("import os\nos.environ['TORCH_USE_MINE'] = '1'\n")
     alone = names(run(tmp_path))
-    (tmp_path / "b.py").write_text("import os\nflag = os.getenv('TORCH_MADE_UP')\n")
+    (tmp_path / file).write_text(text)
 
     assert alone == ["unread-variable"]
     assert names(run(tmp_path)) == []
+
+
+@pytest.mark.parametrize("name", ["TORCH_NEURONX_CACHE", "GPU_BACKEND", "AMD_TOKEN"])
+def test_a_name_of_another_program_is_not_reported(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.py").write_text(f"import os\nos.environ['{name}'] = '1'\n")
+    (tmp_path / "run.sh").write_text(f"export {name}=1\nTORCH_USE_MINE=1\n")
+
+    assert names(run(tmp_path)) == []
+
+
+def test_findings_outside_the_product_are_reported_with_all_files(tmp_path: Path) -> None:
+    text = "import torch\ntorch._inductor.config.group_fusion = True\n"
+    for file in ("a.py", "tests/helper.py", "src/test_a.py", "benchmarks/b.py", "examples/c.py", "scripts/d.py"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    product, everything = run(tmp_path), run(tmp_path, all_files=True)
+
+    assert [Path(f.location).name for f in product.findings] == ["a.py:2"]
+    assert product.in_other_files == 5
+    assert [f.facts["role"] for f in everything.findings] == ["", "benchmark", "example", "script", "test", "test"]
+    assert everything.in_other_files == 0
+    assert len(run(tmp_path / "tests").findings) == 1  # a folder that is linted by itself is the product
+
+
+def test_a_compile_in_a_test_says_nothing_about_the_product(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def forward(x):\n    return x.sum().item()\n")
+    (tmp_path / "test_model.py").write_text("import torch\nfrom model import forward\ntorch.compile(forward)\n")
+
+    assert names(run(tmp_path)) == []
+    assert names(run(tmp_path, all_files=True)) == ["host-sync-in-compiled-region"]
+
+
+def test_a_rule_that_is_off_by_default_can_be_selected(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\ntorch._dynamo.config.recompile_limit = 512\n")
+
+    assert names(run(tmp_path)) == []
+    assert names(run(tmp_path, select=("SRC",))) == ["recompile-limit-raised"]
+
+
+PTX = """import triton
+import triton.language as tl
+@triton.jit
+def fast_tanh(x):
+    return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "reported"),
+    [
+        ("", True),
+        ("from kernels import fast_tanh\ndef launch(x):\n    fast_tanh[(1,)](x)\n", True),
+        ("import torch\nfrom kernels import fast_tanh\nif torch.version.hip is None:\n    fast_tanh[(1,)](0)\n", False),
+        ("from checks import fancy\nfrom kernels import fast_tanh\nuse = fast_tanh if fancy() else None\n", True),
+        ("from kernels import fast_tanh\nTABLE = {'cuda': fast_tanh}\n", False),
+        ("from kernels import fast_tanh\ndef launch_sm90(x):\n    fast_tanh[(1,)](x)\n", False),
+        (
+            "from kernels import fast_tanh\ndef launch(x):\n    fast_tanh[(1,)](x)\ndef run(x):\n    if not is_hip():\n        launch(x)\n",
+            False,
+        ),
+    ],
+)
+def test_uses_of_a_kernel_decide_whether_it_runs_on_amd(tmp_path: Path, user: str, reported: bool) -> None:  # noqa: FBT001
+    (tmp_path / "kernels.py").write_text(PTX)
+    (tmp_path / "use.py").write_text(user)
+
+    assert names(run(tmp_path)) == (["inline-ptx"] if reported else [])
+
+
+def test_an_imported_check_is_looked_up_in_its_module(tmp_path: Path) -> None:
+    call = "import triton\nfrom checks import {name}\nif {name}():\n    c = [kernel[(1,)](x, num_warps=32)]\n"
+    (tmp_path / "checks.py").write_text(
+        "import torch\ndef fancy():\n    return torch.version.hip is None\ndef plain():\n    return True\n"
+    )
+    (tmp_path / "a.py").write_text(call.format(name="fancy"))
+    (tmp_path / "b.py").write_text(call.format(name="plain"))
+
+    assert [Path(f.location).name for f in run(tmp_path).findings] == ["b.py:4"]

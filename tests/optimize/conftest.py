@@ -6,5 +6,12 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
+def _no_settings_are_tried(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Compile no form twice, except in the tests of that."""
+    if not request.module.__name__.endswith("test_tried_settings"):
+        monkeypatch.setattr("rocsolid.api.optimize._tried_on_cpu", lambda **_: [])
+
+
+@pytest.fixture(autouse=True)
 def _own_artefacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -50,14 +50,14 @@ sys.path.insert(0, sys.argv[1])
 import user_model
 from functools import partial
 import rocsolid as rs
-from rocsolid.optimize import optimized as module
+from rocsolid.optimize import form_race, optimized as module
 from rocsolid.optimize.example_inputs import Example
 
 def choose(forms, times):
     winner = next(raced for raced in forms if raced.form == sys.argv[4] and raced.function is not None)
     return winner, "the test chose it"
 
-module.choose_winner = choose
+form_race.choose_winner = choose
 torch.manual_seed(0)
 acts = {"relu": torch.relu, "tanh": torch.tanh}
 model, x = user_model.Model(acts[sys.argv[3]]).eval(), torch.randn(4, 8)

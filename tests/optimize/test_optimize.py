@@ -210,7 +210,7 @@ def test_graphs_are_compared_by_their_own_rounds(changed: dict[Form, Any], chose
     control = (5.0, 12.0, 6.0, 13.0, 5.0, 9.0)
     samples = {form.label: times for form, times in (ROUNDS | changed).items()}
     times = Race(samples_ms=samples, control_ms=control, baseline="eager", clock="device")
-    forms = raced_forms({form: (lambda: len) for form in ROUNDS})
+    forms = raced_forms({form: (lambda: len) for form in ROUNDS}, {})
     for raced in forms:
         raced.function = len
         raced.result = replace(raced.result, outcome=FormOutcome.NOT_CHOSEN)

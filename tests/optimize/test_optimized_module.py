@@ -18,7 +18,7 @@ from rocsolid.model.form import Form
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.optimize import optimized
+from rocsolid.optimize import form_race, optimized
 
 pytestmark = pytest.mark.torch
 
@@ -76,7 +76,7 @@ def fast(net: Any, form: CountsCalls, monkeypatch: pytest.MonkeyPatch) -> Any:
         forms[1].result = replace(forms[1].result, timing=times.timing(forms[1].form.label))
         return forms[1], "the test chooses it"
 
-    monkeypatch.setattr(optimized, "choose_winner", second)
+    monkeypatch.setattr(form_race, "choose_winner", second)
     return rs.optimize(net, torch.ones(2, 4), budget_s=60)
 
 

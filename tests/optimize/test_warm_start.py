@@ -16,7 +16,7 @@ import torch
 
 from rocsolid.measure import user_cache
 from rocsolid.model.form import Form
-from rocsolid.optimize import optimized, warm_start
+from rocsolid.optimize import form_race, optimized, warm_start
 from rocsolid.optimize.race import RaceLimits, run_race
 from rocsolid.optimize.warm_start import _load, key_of
 
@@ -145,7 +145,7 @@ def test_the_saved_form_is_measured_for_a_tenth_of_the_time(monkeypatch: pytest.
         races.append((limits, gc.isenabled()))
         return run_race(forms, examples, limits)
 
-    monkeypatch.setattr(optimized, "run_race", recording_run_race)
+    monkeypatch.setattr(form_race, "run_race", recording_run_race)
     for _ in range(2):
         run_optimize(monkeypatch, tmp_path / "saved")
 

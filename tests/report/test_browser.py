@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.report.test_reports import a_record
-from tests.support import chromium, clean_environ, run_cli
+from tests.support import ROOT, chromium, clean_environ, run_cli
 
 from rocsolid.report.probe_page import probe_html
 
@@ -96,3 +96,21 @@ def test_escapes_html_in_findings() -> None:
 
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert" in html
+
+
+def test_long_tables_of_the_docs_can_be_filtered(page: "Page") -> None:
+    rows = "".join(f"<tr><td>setting {n}</td><td>{'abc'[n % 3]}</td></tr>" for n in range(20))
+    script = (ROOT / "docs/assets/filter.js").read_text()
+    browser = page.context.browser
+    assert browser is not None
+    docs = browser.new_page()
+    docs.set_content(
+        f'<div class="md-content"><table><tbody>{rows}</tbody></table>'
+        f"<table><tbody><tr><td>short</td></tr></tbody></table></div><script>{script}</script>"
+    )
+
+    docs.fill(".row-filter", "Setting 1 c")
+
+    assert docs.locator(".row-filter").count() == 1
+    assert docs.locator("tr:visible").all_text_contents() == [f"setting {n}c" for n in (11, 14, 17)] + ["short"]
+    docs.close()

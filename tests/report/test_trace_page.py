@@ -192,6 +192,19 @@ def test_tables_sort_and_filter(page: "Page") -> None:
     page.get_by_label("filter kernels-0-0").fill("")
 
 
+def test_a_narrow_window_does_not_scroll_sideways(page: "Page", report: Path) -> None:
+    trace = str(report.with_suffix(".json"))
+    compared = report.with_name("compare.html")
+    assert run_cli("compare", trace, trace, "--output", "html", "--out", str(compared)).code == 0
+    browser = page.context.browser
+    assert browser
+    narrow = browser.new_page(viewport={"width": 430, "height": 800})
+    for file in (report, compared):
+        narrow.goto(file.as_uri())
+        assert narrow.evaluate("document.documentElement.scrollWidth") == 430, file
+    narrow.close()
+
+
 def test_light_and_dark_mode(page: "Page") -> None:
     def colours() -> tuple[str, str]:
         settle(page)

@@ -29,6 +29,13 @@ def test_kernel_names_of_real_traces_have_the_right_category(pattern: object) ->
     assert all(re.search(pattern.pattern, name) for name in pattern.examples)
 
 
+def test_kernels_of_converted_rocprof_output_are_read(tmp_path: Path) -> None:
+    event = {"name": "attn_fwd.kd", "cat": "gpu", "ph": "X", "ts": "1.000", "dur": "2.500", "pid": 0, "tid": 0}
+    (device,) = read(tmp_path, {**event, "args": {"grid": "256x1", "block": 256}}).devices
+
+    assert (device.kernel_count, device.kernel_time_ns) == (1, 2500)
+
+
 def test_an_unknown_kernel_name_is_other() -> None:
     assert category("my_kernel") is Category.OTHER
 

@@ -74,6 +74,61 @@ def test_kernels_are_matched_by_order_and_name(tmp_path: Path, vendor: str) -> N
     }
 
 
+def marked(events: list[Event], mark: str, start: int, length: int) -> list[Event]:
+    """The same events inside a mark of `rs.capture(..., annotate=True)`."""
+    return [host("user_annotation", f"rocsolid graph {mark}", f"{start}.000", f"{length}.000"), *events]
+
+
+def shifted(events: list[Event], by: int) -> list[Event]:
+    moved = []
+    for event in events:
+        args = {
+            key: value + by if key in ("correlation", "External id") else value for key, value in event["args"].items()
+        }
+        moved.append({**event, "ts": f"{float(event['ts']) + by:.3f}", "args": args})
+    return moved
+
+
+def test_marks_tell_graphs_with_the_same_kernels_apart(tmp_path: Path) -> None:
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    for mark, rows in (("aa", 1), ("bb", 2)):
+        events = captured(["a", "b"], cuda=True)
+        for event in events:
+            event["args"].update({"Input Dims": [[rows, 4]]} if event["cat"] == "cpu_op" else {})
+        write(folder, f"{mark}.json", marked(events, mark, 0, 950))
+    launches = marked(replayed(["a", "b"], "cuda", 1), "bb", 999, 10)
+    more = shifted(marked(replayed(["a", "b"], "cuda", 1), "aa", 999, 10), 5000)
+    file = analyze_traces([write(tmp_path, "replay.json", [*launches, *more])], capture=folder).report.files[0]
+
+    assert sorted((row.shape, row.kernels[0].time_ns) for row in file.devices[0].operators) == [
+        ("1x4", 5_000), ("1x4", 5_000), ("2x4", 5_000), ("2x4", 5_000),
+    ]  # fmt: skip
+    order = [file.devices[0].operators[n].shape for n in file.devices[0].order.operator]
+    assert file.capture
+    assert (file.capture.graphs, file.capture.kernels_with_operator) == (2, 4), order
+
+
+def test_a_trace_of_capture_and_replays_needs_no_second_file(tmp_path: Path) -> None:
+    names = ["a", "b", "c"]
+    both = [*captured(names, cuda=False), *replayed(names, "hip")]
+    file = analyze_traces([write(tmp_path, "both.json", both)]).report.files[0]
+
+    assert file.capture
+    assert (file.capture.matched_kernels, file.capture.kernels) == (6, 6)
+    assert {row.name for row in file.devices[0].operators} == {"aten::op0", "aten::op1", "aten::op2"}
+
+
+def test_kernels_of_a_real_replay_get_their_module() -> None:
+    file = analyze_traces([real(REPLAY)], capture=real(CAPTURE)).report.files[0]
+    (device,) = file.devices
+    modules = {row.name: row for row in file.modules}
+
+    assert modules
+    assert sum(row.own_ns for row in file.modules) > 0.8 * device.graph_kernel_time_ns
+    assert max(row.device_ns for row in file.modules) <= sum(row.time_ns for row in device.categories)
+
+
 def test_a_lost_kernel_does_not_shift_the_others(tmp_path: Path) -> None:
     capture = write(tmp_path, "capture.json", captured(["a", "b", "c", "d"], cuda=False))
     replay = write(tmp_path, "replay.json", replayed(["a", "c", "d"], "hip"))

@@ -1,5 +1,6 @@
 """`rs.compare` and `rocsolid compare`."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,114 @@ def test_operators_of_two_vendors_are_compared_by_name_and_shape() -> None:
     assert not any("splitKreduce" in row.before and row.after.startswith("Cijk_") for row in comparison.kernels)
 
 
+def replays(folder: Path, name: str, vendor: str, kernels: list[tuple[str, str]]) -> Path:
+    """Write a trace of one graph replay, whose kernels have no operator: name, length in µs."""
+    events: list[Event] = [call("1000.000", "5.000", 1, f"{vendor}GraphLaunch")]
+    for n, (title, length) in enumerate(kernels):
+        events.append(kernel(f"{1010 + 100 * n}.000", length, 1, name=title, args={"External id": -1}))
+    (folder / name).write_text(LAYOUTS["kineto"](events))
+    return folder / name
+
+
+def test_kernels_inside_graphs_are_matched_by_order_and_category(tmp_path: Path) -> None:
+    before = replays(
+        tmp_path, "a.json", "cuda",
+        [("nvjet_qkv", "10.000"), ("fmha_v8", "5.000"), ("nvjet_qkv", "10.000"), ("triton_poi_fused_a", "1.000"), ("nvjet_up", "30.000")],
+    )  # fmt: skip
+    after = replays(
+        tmp_path, "b.json", "hip",
+        [("Cijk_qkv", "12.000"), ("attn_fwd", "9.000"), ("Cijk_qkv", "12.000"), ("Cijk_up", "20.000"), ("triton_red_fused_b", "2.000")],
+    )  # fmt: skip
+    comparison = rs.compare(before, after)
+
+    matched = {(row.before_kernel, row.after_kernel, row.match.value, row.delta_ns) for row in comparison.operators}
+    assert matched == {
+        ("nvjet_qkv", "Cijk_qkv", "order", 4_000),
+        ("fmha_v8", "attn_fwd", "order", 4_000),
+        ("nvjet_up", "Cijk_up", "order", -10_000),
+        ("triton_poi_fused_a", "", "unmatched", -1_000),
+        ("", "triton_red_fused_b", "unmatched", 2_000),
+    }
+    assert changes(comparison)["nvjet_up"] == ("replaced", "Cijk_up")
+    text = run_cli("compare", str(before), str(after)).out
+    assert "97.3 % by order" in text
+
+
+def test_the_same_kernel_matches_although_its_operator_is_unknown_in_a_replay(tmp_path: Path) -> None:
+    before = write(
+        tmp_path, "a.json", ("Cijk_x", "aten::mm", "10.000"), ("triton_red_fused_b", "aten::rms_norm", "3.000")
+    )
+    after = replays(tmp_path, "b.json", "hip", [("Cijk_x", "8.000"), ("triton_red_fused_b", "2.000")])
+    text = before.read_text()
+    before.write_text(text.replace('"External id": 0', '"External id": 0, "Input Dims": [[4, 4], [4, 4]]', 1))
+    comparison = rs.compare(before, after)
+
+    assert {(row.operator, row.shape) for row in comparison.operators} == {
+        ("aten::mm", "4x4, 4x4"),
+        ("aten::rms_norm", ""),
+    }
+    assert {(row.name, row.before, row.after) for row in comparison.by_operator} == {
+        ("aten::mm", 10_000, 8_000),
+        ("aten::rms_norm", 3_000, 2_000),
+    }
+
+
+@pytest.mark.parametrize("after", ["mi300x_pi0_bsz1_cudagraph_rocprof_26ms.json"])
+def test_most_work_of_a_real_replay_is_matched_across_vendors(after: str) -> None:
+    comparison = rs.compare(real("h200_policy_inference_25ms_39hz.json"), real(after))
+    time = sum(row.before_ns + row.after_ns for row in comparison.operators)
+    ordered = [row for row in comparison.operators if row.match.value == "order"]
+    replaced = [row for row in comparison.kernels if row.before and row.after]
+
+    assert sum(row.before_ns + row.after_ns for row in ordered) > 0.7 * time
+    assert len(replaced) > 30
+    assert all(row.before_kernel and row.after_kernel for row in ordered)
+
+
+def test_a_comparison_with_a_doubtful_trace_says_so(tmp_path: Path) -> None:
+    before = write(tmp_path, "a.json", ("k", "aten::mm", "10.000"))
+    after = tmp_path / "b.json"
+    events: list[Event] = [call("1000.000", "1.000", 1), kernel("1010.000", "10.000", 1, name="k")]
+    after.write_text(LAYOUTS["kineto"]([*events, call("1020.000", "9000.000", 2, "hipStreamSynchronize")]))
+    comparison = rs.compare(before, after)
+
+    assert [text.partition(":")[0] for text in comparison.doubts] == ["after"]
+    assert "uncertain: after: hipStreamSynchronize waits" in " ".join(
+        run_cli("compare", str(before), str(after)).out.split()
+    )
+
+
+def test_time_by_module_is_compared_with_stacks() -> None:
+    before, after = real(PAIRS[0][0]), real(PAIRS[0][1])
+    comparison = rs.compare(before, after, stacks=True)
+    modules = {row.name: (row.before, row.after) for row in comparison.modules}
+    total = [sum(getattr(row, f"{side}_ns") for row in comparison.operators) for side in ("before", "after")]
+
+    assert min(modules["Qwen2MLP"]) > 0
+    assert "(outside modules)" in modules
+    assert [sum(row[n] for row in modules.values()) for n in (0, 1)] == total
+
+
+def test_steps_are_compared_in_their_order(tmp_path: Path) -> None:
+    files = []
+    for name, lengths in (("a.json", (50, 60, 70)), ("b.json", (40, 45))):
+        steps = [
+            host("user_annotation", f"ProfilerStep#{number}", f"{1000 * number}.000", f"{length}.000")
+            for number, length in enumerate(lengths, 4)
+        ]
+        (tmp_path / name).write_text(LAYOUTS["kineto"]([*steps, kernel("4010.000", "10.000", 1)]))
+        files.append(tmp_path / name)
+    comparison = rs.compare(*files)
+
+    assert [(row.name, row.before, row.after) for row in comparison.steps] == [
+        ("step 1", 50_000, 40_000),
+        ("step 2", 60_000, 45_000),
+    ]
+    text = run_cli("compare", *map(str, files)).out
+    assert "steps (host time)" in text
+    assert "the traces have 3 and 2 steps" in text
+
+
 def test_less_total_time_is_not_called_slower(tmp_path: Path) -> None:
     before = write(tmp_path, "a.json", *[("k", "aten::mm", "10.000")] * 4)
     after = write(tmp_path, "b.json", *[("k", "aten::mm", "12.000")] * 2)
@@ -125,6 +234,20 @@ def test_the_command_compares_traces_and_saved_reports(tmp_path: Path) -> None:
     assert "0 same, 1 faster, 0 slower" in text.out
     assert data["schema"] == "rocsolid/trace-comparison/1"
     assert data["comparison"]["kernels"][0]["change"] == "faster"
+
+
+@pytest.mark.parametrize("broken", [{"operator": [0, 7]}, {"name": [-1, 0]}, {"time_ns": [1]}])
+def test_a_changed_report_is_still_compared(tmp_path: Path, broken: dict[str, list[int]]) -> None:
+    after = replays(tmp_path, "b.json", "hip", [("Cijk_x", "8.000"), ("attn_fwd", "2.000")])
+    saved = tmp_path / "saved.json"
+    run_cli("trace", str(after), "--output", "json", "--out", str(saved))
+    report = json.loads(saved.read_text())
+    report["files"][0]["devices"][0]["order"] |= broken
+    saved.write_text(json.dumps(report, indent=2))
+    comparison = rs.compare(saved, after)
+
+    assert sum(row.delta_ns for row in comparison.operators) == 0
+    assert {row.match.value for row in comparison.operators} == {"category"}
 
 
 def test_a_trace_without_gpu_work_cannot_be_compared(tmp_path: Path) -> None:

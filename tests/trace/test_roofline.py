@@ -10,7 +10,7 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 import rocsolid as rs
-from rocsolid.catalog.device_peaks import infer_peaks
+from rocsolid.catalog.device_peaks import DEVICE_PEAKS, infer_peaks
 from rocsolid.model.trace import Category
 from rocsolid.trace.analysis.categories import category
 from rocsolid.trace.analysis.cost_model import operator_cost, parse_message
@@ -92,9 +92,10 @@ def test_a_real_operator_has_its_rates_and_share_of_the_roofline() -> None:
     ("name", "units", "memory", "chip"),
     [
         ("", 304, 206141652992, "MI300X"),
-        ("AMD Radeon Graphics", 104, 68702699520, "MI210"),
+        ("AMD Radeon Graphics", 104, 68702699520, "MI210 or MI250"),
         ("NVIDIA A100-PG509-200", 108, 42297524224, "A100 40GB"),
         ("NVIDIA A100-SXM4-80GB", 0, 84990623744, "A100"),
+        ("", 256, 270566162432, "MI350X or MI355X"),
         ("NVIDIA H200", 132, 150111715328, "H200"),
         ("NVIDIA H100 PCIe", 114, 85018279936, "H100 PCIe"),
         ("", 0, 0, None),
@@ -104,6 +105,35 @@ def test_a_real_operator_has_its_rates_and_share_of_the_roofline() -> None:
 def test_a_chip_is_inferred_from_its_name_or_its_size(name: str, units: int, memory: int, chip: str | None) -> None:
     found = infer_peaks(name, compute_units=units, memory_bytes=memory)
     assert (found.name if found else None) == chip
+
+
+@pytest.mark.parametrize(
+    ("chip", "clock_ghz", "operations"),
+    [
+        ("MI100", 1.502, {"fp16": 1024, "bf16": 512, "fp32": 256, "fp64": 64}),
+        ("MI210", 1.7, {"fp16": 1024, "bf16": 1024, "fp32": 256, "fp64": 256}),
+        ("MI250X", 1.7, {"fp16": 1024, "bf16": 1024, "fp32": 256, "fp64": 256}),
+        ("MI300A", 2.1, {"fp16": 2048, "fp8": 4096, "fp32": 256, "fp64": 256}),
+        ("MI300X", 2.1, {"fp16": 2048, "fp8": 4096, "fp32": 256, "fp64": 256}),
+        ("MI325X", 2.1, {"fp16": 2048, "fp8": 4096, "fp32": 256, "fp64": 256}),
+        ("MI350X", 2.2, {"fp16": 4096, "fp8": 8192, "fp4": 16384, "fp32": 256, "fp64": 128}),
+        ("MI355X", 2.4, {"fp16": 4096, "fp8": 8192, "fp4": 16384, "fp32": 256, "fp64": 128}),
+        ("7900 XTX", 2.5, {"fp16": 512, "fp32": 256}),
+        ("9070 XT", 2.97, {"fp16": 1024, "fp8": 2048, "fp32": 256}),
+        ("V100", 1.53, {"fp16": 1024, "fp32": 128, "fp64": 64}),
+        ("A100", 1.41, {"fp16": 2048, "tf32": 1024, "int8": 4096, "fp32": 128, "fp64": 128}),
+        ("H100", 1.83, {"fp16": 4096, "fp8": 8192, "tf32": 2048}),
+        ("H200", 1.98, {"fp32": 256, "fp64": 256}),
+        ("H100 PCIe", 1.62, {"fp16": 4096, "fp8": 8192, "tf32": 2048}),
+        ("B200", 1.86, {"fp16": 8192, "fp8": 16384, "fp4": 32768}),
+        ("L40S", 2.52, {"fp16": 1024, "fp8": 2048, "fp32": 256}),
+        ("4090", 2.52, {"fp16": 512, "fp8": 1024, "fp32": 256}),
+    ],
+)
+def test_peaks_are_units_times_clock_times_operations(chip: str, clock_ghz: float, operations: dict[str, int]) -> None:
+    peaks = next(entry for entry in DEVICE_PEAKS if entry.name == chip)
+    for kind, per_clock in operations.items():
+        assert peaks.tflops[kind] == pytest.approx(peaks.compute_units * clock_ghz * per_clock / 1e3, rel=0.015), kind
 
 
 def test_attention_costs_half_when_causal_and_depends_on_the_layout() -> None:
@@ -120,6 +150,41 @@ def test_attention_costs_half_when_causal_and_depends_on_the_layout() -> None:
     other = operator_cost("aten::_flash_attention_forward", detail([[2, 128, 8, 64]] * 3, types))
     assert other
     assert other.flops == full.flops
+
+
+@pytest.mark.parametrize(
+    ("operator", "dims", "types", "mib"),
+    [
+        ("aten::native_batch_norm", [[10, 64, 112, 112], *[[64]] * 4], ["c10::BFloat16"] * 5, 30.625732421875),
+        ("aten::native_batch_norm_backward", [[10, 512, 7, 7]] * 2 + [[512]] * 5, ["c10::BFloat16"] * 7, 1.439453125),
+        ("aten::native_layer_norm", [[3136, 8, 768], [], [768], [768]], ["c10::BFloat16", "", *["float"] * 2], 73.508),
+        ("aiter::rmsnorm", [[15360, 4096], [15360, 4096], [4096], []], ["c10::BFloat16"] * 3 + ["Scalar"], 240.0078125),
+        ("aiter::add_rmsnorm", [[15360, 4096]] * 4 + [[4096], []], ["c10::BFloat16"] * 5 + ["Scalar"], 480.0078125),
+    ],
+)
+def test_norms_move_the_bytes_that_tracelens_counts(
+    operator: str, dims: list[list[int]], types: list[str], mib: float
+) -> None:
+    cost = operator_cost(operator, detail(dims, types))
+    assert cost
+    assert cost.bytes == pytest.approx(mib * 2**20, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("operator", "dims", "types", "elements"),
+    [
+        ("aten::mul", [[256], [], [256]], ["c10::BFloat16", "double", "c10::BFloat16"], 2 * 256),
+        ("aten::mul", [[256], [256]], ["c10::BFloat16"] * 2, 3 * 256),
+        ("aten::add", [[256], [256], [], [256]], ["c10::BFloat16"] * 2 + ["Scalar", "c10::BFloat16"], 3 * 256),
+        ("aten::neg", [[256], [256]], ["c10::BFloat16"] * 2, 2 * 256),
+    ],
+)
+def test_a_tensor_given_as_out_is_not_counted_twice(
+    operator: str, dims: list[list[int]], types: list[str], elements: int
+) -> None:
+    cost = operator_cost(operator, detail(dims, types))
+    assert cost
+    assert (cost.bytes, cost.flops) == (2 * elements, 256)
 
 
 @pytest.mark.parametrize(
@@ -152,3 +217,5 @@ def test_tensile_kernels_have_distinct_labels() -> None:
         ["_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb0EEEvPT0_PT_PfS4_"]
     ).values()
     assert mangled == "aiter::add_rmsnorm_quant_kernel"
+    (custom,) = kernel_labels(["Custom_Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x144x64_MI16x16x1"]).values()
+    assert custom == "Tensile Alik_Bljk BBS MT256x144x64"

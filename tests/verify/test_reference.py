@@ -57,6 +57,40 @@ def test_is_closer_to_the_truth_and_changes_nothing(dtype: Any, *, inference: bo
     assert measure_error(ran.value_of(model.cache), model.cache.double()).relative_l2 < torch.finfo(dtype).eps
 
 
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Conv1d(4, 4, 3), (2, 4, 9)),
+        (nn.Conv2d(4, 4, 3), (2, 4, 9, 9)),
+        (nn.ConvTranspose1d(4, 4, 3), (2, 4, 9)),
+        (nn.LSTM(4, 4), (5, 2, 4)),
+        (nn.GRUCell(4, 4), (2, 4)),
+        (nn.Bilinear(4, 4, 3), (2, 4)),
+        (nn.PReLU(4), (2, 4, 9)),
+        (nn.InstanceNorm1d(4, affine=True, track_running_stats=True), (2, 4, 9)),
+        (nn.MultiheadAttention(4, 2), (5, 2, 4)),
+        (nn.TransformerEncoderLayer(4, 2, 8), (5, 2, 4)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_layers_whose_types_torch_checks_in_python_or_before_dispatch_run(
+    module: nn.Module, shape: tuple[int, ...], *, training: bool
+) -> None:
+    module = module.to(torch.bfloat16).train(training)
+    x = torch.randn(shape, dtype=torch.bfloat16)
+    inputs = (x,) * {nn.Bilinear: 2, nn.MultiheadAttention: 3}.get(type(module), 1)
+
+    ran = reference(module, *inputs)
+
+    with torch.no_grad():
+        eager = result_leaves(module(*inputs))
+    error = measure_error(eager[0].value, ran.leaves[0].value)
+    assert ran.leaves[0].value.dtype is torch.float64
+    assert training or error.relative_l2 < 0.02
+    assert all(p.dtype is torch.bfloat16 for p in module.parameters())
+
+
 def test_a_generator_that_is_passed_is_left_as_it_was() -> None:
     generator = torch.Generator().manual_seed(3)
     before = generator.get_state()

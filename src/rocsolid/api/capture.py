@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.catalog.capture_precautions import Precautions, precautions_for
@@ -11,7 +12,7 @@ from rocsolid.probe.pretended import pretended_chip
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.captured import Captured, CapturedModule, captured_module
-from rocsolid.runtime.capture.options import Options, Verify, parse_buckets, parse_verify
+from rocsolid.runtime.capture.options import Options, Verify, parse_annotate, parse_buckets, parse_verify
 from rocsolid.runtime.wrapped_module import refuse_distributed_wrapper
 
 _CHILD_DEADLINE_S: Final = 600.0
@@ -37,6 +38,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     eager_modules: Sequence[Any] | None = None,
     backward: bool = False,
     keep_graph: bool = False,
+    annotate: bool | str | Path = False,
     simulate: str = "",
 ) -> Any:
     """Capture the calls of a function as CUDA or HIP graphs, verify them against eager, and replay them.
@@ -66,6 +68,8 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         eager_modules: names of modules that cannot be captured; they run in eager between the graphs of the rest.
         backward: capture the backward pass too, so that training steps replay.
         keep_graph: keep what `debug_dump` needs to write a GPU graph; costs some CPU memory.
+        annotate: write a profiler trace of each capture to this folder (True: `rocsolid-captures`) and mark replays in
+            your own traces, for `rocsolid trace replay.json --capture FOLDER`. Captures take longer.
         simulate: 'hip-6.4', 'hip-7.2' or 'cuda': apply the capture rules of that runtime; requires backend='record'.
             Under `rs.pretend` the runtime of the pretended chip is simulated unless a backend is named.
 
@@ -101,6 +105,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         eager_modules=tuple(eager_modules or ()),
         backward=backward,
         keep_graph=keep_graph,
+        annotate=parse_annotate(annotate),
         simulate=simulate,
     )
     precautions = precautions_for(quick_environment())
@@ -133,5 +138,5 @@ def _try_in_child(function: Callable[..., Any], call: Call, options: Options, pr
     """Capture the call in a child process. Returns what went wrong; empty when it worked or cannot be tried."""
     from rocsolid.api.safety import try_in_child_process
 
-    work = {"capture": options, "precautions": replace(precautions, try_in_child=False)}
+    work = {"capture": replace(options, annotate=""), "precautions": replace(precautions, try_in_child=False)}
     return try_in_child_process("capturing", work, (function, call.args, call.kwargs), _CHILD_DEADLINE_S)

@@ -12,7 +12,7 @@ from rocsolid.lint.worker_pool import default_jobs
 from rocsolid.model.lint import LintRecord
 
 
-def lint(
+def lint(  # noqa: PLR0913 - the options of the command
     *paths: str | Path,
     confidence: str | None = None,
     select: Sequence[str] | None = None,
@@ -20,6 +20,7 @@ def lint(
     exclude: Sequence[str] | None = None,
     baseline: str | Path | None = None,
     config: str | Path | None = None,
+    all_files: bool | None = None,
     jobs: int | None = None,
     cache: bool = True,
 ) -> LintRecord:
@@ -31,11 +32,12 @@ def lint(
         paths: files and folders, linted together as one project; default: the current folder.
         confidence: `inside` reports findings in compiled or captured functions, `reachable` (the default) also those in
             functions that they call, `anywhere` all.
-        select: only these rules, by code, prefix of a code or name.
+        select: only these rules, by code, prefix of a code or name. Default: the rules that are on by default.
         ignore: not these rules.
         exclude: patterns of files and folders to skip.
         baseline: a file of known findings, which are not reported.
         config: a pyproject.toml to read instead of the nearest; an empty string reads none.
+        all_files: also report findings in tests, benchmarks, examples and scripts.
         jobs: number of worker processes; default: one per CPU core.
         cache: store the facts of unchanged files in `.rocsolid/`.
 
@@ -59,6 +61,7 @@ def lint(
         ignore=_tuple(ignore),
         exclude=_tuple(exclude),
         baseline=str(baseline) if baseline is not None else None,
+        all_files=all_files,
     )
     return run_lint(files, options, root=pyproject.parent if pyproject else Path(), jobs=jobs, cache=cache)
 

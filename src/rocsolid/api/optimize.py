@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from rocsolid.api.capture import capture
 from rocsolid.api.safety import select_plan, try_in_child_process
+from rocsolid.catalog.registry import all_settings
 from rocsolid.errors import UsageError, require_number
 from rocsolid.model.bucket import Bucket
-from rocsolid.model.plan import Plan
+from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.progress import OnStep
 from rocsolid.numerics import Tolerance
 from rocsolid.optimize.example_inputs import Example, to_examples
+from rocsolid.optimize.form_race import TriedSetting
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.quick_facts import quick_environment
@@ -37,6 +39,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     verify: str | Verify = "first",
     progressive: bool = False,
     artefacts: str | Path | None = None,
+    freeze: bool = False,
     rtol: float | None = None,
     atol: float | None = None,
     limit: float | None = None,
@@ -45,7 +48,11 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     """Compile, capture, verify and measure every form of a model on an example; return the fastest form with correct results.
 
     The forms are eager, compiled as a whole, and compiled by region (its repeated layers), each also captured as one CUDA graph or
-    HIP graph. All forms are measured in interleaved rounds. Without a GPU nothing is captured.
+    HIP graph. All forms are measured in interleaved rounds.
+
+    On the CPU nothing is captured. Instead settings that matter there are tried one after the other with the fastest compiled form,
+    and kept if they make it faster: the C++ wrapper, C++ kernels for matrix products, and with `freeze=True` constant weights. Those
+    whose set-up would end after `budget_s`, or 60 s without a budget, are listed as skipped.
 
     A form whose results differ from eager is compared with the model in higher precision, and so is eager. It is excluded if its error
     is more than 1.1 times eager's; the report shows both errors.
@@ -60,6 +67,9 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         verify: how often replays are compared with eager, as for `rs.capture`.
         progressive: return immediately with an eager form, compile in the background (first in a child process), and switch to the
             compiled form when it is verified and faster; `wait()` blocks until this has ended.
+        freeze: on the CPU, also try weights as constants of the compiled code, for inference under `torch.no_grad()` or
+            `torch.inference_mode()`. If they are changed later, the model runs in eager from then on; writes through `.data` and
+            replaced parameters are not noticed.
         artefacts: folder in which compiled code is saved for the next process; by default a folder in the user's cache.
         rtol: allowed relative difference of each element from eager; depends on the dtype when left out.
         atol: allowed absolute difference of each element from eager.
@@ -91,6 +101,9 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     selected_plan = select_plan(profile, plan, quick_environment())
     capture_if_gpu = capture_function if on_device else None
     tolerance = Tolerance(rtol=rtol, atol=atol, limit=limit)
+    if freeze and (on_device or progressive):
+        msg = "rs.optimize: freeze=True is for models on the CPU, without progressive=True; on a GPU use a tuned plan"
+        raise UsageError(msg)
     if not progressive:
         folder = Path(artefacts) if artefacts is not None else None
         with steps_for(progress) as on_step:
@@ -102,6 +115,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
                 budget_s=budget_s,
                 artefacts=folder,
                 tolerance=tolerance,
+                tried_settings=[] if on_device else _tried_on_cpu(freeze=freeze),
                 on_step=on_step,
             )
     deadline_s = _COMPILE_DEADLINE_S if budget_s is None else budget_s
@@ -115,6 +129,21 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         tolerance=tolerance,
     )
     return optimized_module(progressive_model)
+
+
+def _tried_on_cpu(*, freeze: bool) -> list[TriedSetting]:
+    """The settings that are tried for a model on the CPU, those with the shortest set-up first."""
+    import torch
+
+    tried = []
+    for setting in all_settings():
+        value = setting.tried_on_cpu
+        if value is None or (setting.id == "inductor.freezing" and (torch.is_grad_enabled() or not freeze)):
+            continue
+        why = "rs.optimize tries it on the CPU."
+        decision = Decision(id=setting.id, value=value.value, channel=setting.channel, why=why, profile="optimize")
+        tried.append(TriedSetting(decision, value.setup_factor))
+    return sorted(tried, key=lambda x: x.setup_factor)
 
 
 def _compile_in_child(model: Callable[..., Any], examples: Sequence[Example], plan: Plan, deadline_s: float) -> str:

@@ -1,7 +1,7 @@
 """Probe this machine, check it against the rules, and resolve a profile for it."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rocsolid.catalog.overrides import apply_overrides
@@ -10,9 +10,11 @@ from rocsolid.errors import require_type
 from rocsolid.model.environment import Environment, ProbeMode
 from rocsolid.model.finding import Finding
 from rocsolid.model.plan import Plan
+from rocsolid.model.progress import OnStep, Step
 from rocsolid.probe.active_checks import run_checks
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.probe.snapshot import ProbeOptions, take_snapshot
+from rocsolid.report.progress import steps_for
 from rocsolid.rules.engine import check_environment
 from rocsolid.torchapi.config.live import imported_modules
 
@@ -22,7 +24,7 @@ def probe(
     live: bool | None = None,
     imports: Sequence[str] = (),
     active: bool = False,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: bool | OnStep = False,
 ) -> Environment:
     """Take a snapshot of the machine, the container, the packages and the settings in effect.
 
@@ -32,7 +34,7 @@ def probe(
             which takes several seconds. `False`: from torch's source only.
         imports: packages to import in that interpreter, to find the settings that they assign (implies `live=True`).
         active: also run the active checks: small real computations, each in a child process with a deadline.
-        progress: called with the name of each active check before it starts.
+        progress: True shows on stderr which active check runs; a function is called with each `rs.Step`.
 
     Example:
         >>> import rocsolid as rs
@@ -48,7 +50,10 @@ def probe(
     else:
         mode = ProbeMode.STATIC
     env = take_snapshot(ProbeOptions(mode=mode, imports=imports))
-    return replace(env, active_checks=tuple(run_checks(env, progress))) if active else env
+    if not active:
+        return env
+    with steps_for(progress) as on_step:
+        return replace(env, active_checks=tuple(run_checks(env, lambda name: on_step(Step(what=f"running {name}")))))
 
 
 def check(env: Environment | None = None, profile: str = "safe") -> list[Finding]:

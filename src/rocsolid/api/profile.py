@@ -63,6 +63,8 @@ def profile_workload(
     import torch
     from torch import profiler
 
+    from rocsolid.torchapi.graphs.graph_marks import graphs_marked
+
     synchronize = torch.cuda.synchronize if torch.cuda.is_available() else _do_nothing
     on_step(Step(what=f"{warmups} warm-up calls", done=1, total=4))
     for _ in range(warmups):
@@ -81,7 +83,7 @@ def profile_workload(
         profile_memory=memory,
         acc_events=True,
     )
-    with recorder:
+    with graphs_marked(), recorder:
         workload()
         synchronize()
         recorder.step()

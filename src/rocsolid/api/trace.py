@@ -71,7 +71,8 @@ def analyze_traces(
         perfetto_file: write a trace for Perfetto to this file.
         parquet_folder: write Parquet files to this folder.
         torch_trace: the TORCH_TRACE folder of the same run, for the function and line of each compiled region.
-        capture: a trace of the capture of the graphs that are replayed, for the operators and shapes of their kernels.
+        capture: a trace of the capture of the graphs that are replayed, or a folder of such traces, for the operators,
+            shapes, modules and Python lines of their kernels.
 
     """
     from rocsolid.trace.read import require_extra
@@ -116,23 +117,33 @@ def analyze_traces(
 def _with_capture(
     file: Path, columns: "TraceColumns", capture_file: Path
 ) -> tuple["TraceColumns", "Origins", TraceFile]:
-    """Analyze a trace with the operators, shapes and Python lines of the capture of its graphs."""
+    """Analyze a trace with the operators, shapes, modules and Python lines of the captures of its graphs."""
+    import numpy as np
+
     from rocsolid.trace.analysis.analyze import analyze_trace
-    from rocsolid.trace.analysis.capture_origins import add_capture
-    from rocsolid.trace.analysis.launch_stacks import capture_locations
+    from rocsolid.trace.analysis.capture_origins import add_captures
+    from rocsolid.trace.analysis.launch_stacks import capture_launch_times, capture_locations
     from rocsolid.trace.analysis.link_launches import find_origins, link_launches
+    from rocsolid.trace.analysis.modules import ModuleTimes, add_modules
+    from rocsolid.trace.ranks import trace_files_in
     from rocsolid.trace.read import read_trace
     from rocsolid.trace.readers.python_frames import has_frames, read_frames
 
-    capture = read_trace(capture_file)
+    files = trace_files_in(capture_file) if capture_file.is_dir() else [capture_file]
+    captures = [read_trace(capture) for capture in files]
     links = link_launches(columns)
-    replays = add_capture(columns, links, find_origins(columns, links), capture, str(capture_file))
+    replays = add_captures(columns, links, find_origins(columns, links), captures, str(capture_file))
     result = analyze_trace(file, replays.columns, replays.origins, replays.match)
-    if has_frames(capture):
-        locations = capture_locations(replays.columns, result, capture, replays.launch)
-        for frames in read_frames(capture_file):
+    for number, (name, capture) in enumerate(zip(files, captures, strict=True)):
+        launch = np.where(replays.source == number, replays.launch, -1)
+        if not has_frames(capture) or (launch < 0).all():
+            continue
+        locations = capture_locations(replays.columns, result, capture, launch)
+        modules = ModuleTimes(launches=capture_launch_times(replays.columns, capture, launch))
+        for frames in read_frames(name):
             locations.add(frames)
-        result = locations.apply(result)
+            modules.add(frames)
+        result = replace(locations.apply(result), modules=add_modules(result.modules, modules.rows()))
     return replays.columns, replays.origins, result
 
 
@@ -157,7 +168,7 @@ def _add_python_stacks(
 ) -> tuple[TraceFile, FlameGraph | None]:
     """Read the Python functions of a trace. Add the lines that launched kernels, and build the flame graph."""
     from rocsolid.trace.analysis.launch_stacks import launch_locations
-    from rocsolid.trace.analysis.modules import ModuleTimes
+    from rocsolid.trace.analysis.modules import ModuleTimes, add_modules
     from rocsolid.trace.export.flame import FlameGraphBuilder, launch_times
     from rocsolid.trace.readers.python_frames import has_frames, read_frames
 
@@ -170,7 +181,7 @@ def _add_python_stacks(
         modules.add(frames)
         if flame:
             builder.add(frames)
-    result = replace(locations.apply(result), modules=modules.rows())
+    result = replace(locations.apply(result), modules=add_modules(result.modules, modules.rows()))
     return result, builder.build(columns) if flame else None
 
 
@@ -227,12 +238,13 @@ def _add_logs(files: Sequence[TraceFile], folder: Path) -> tuple[tuple[TraceFile
     return tuple(with_logs), list(findings.values())
 
 
-def compare(before: str | Path, after: str | Path) -> TraceComparison:
+def compare(before: str | Path, after: str | Path, *, stacks: bool = False) -> TraceComparison:
     """Compare two traces, on the busiest device of each.
 
     Args:
         before: a trace, or a report that `rocsolid trace --output json` wrote.
         after: the trace or report to compare with `before`.
+        stacks: also read the Python functions of both traces, for the time by module.
 
     Example:
         >>> import rocsolid as rs, tempfile, pathlib
@@ -248,10 +260,10 @@ def compare(before: str | Path, after: str | Path) -> TraceComparison:
 
     for file in (before, after):
         require_type("rs.compare: each file", file, (str, Path), "the path of a trace or of a saved report")
-    return compare_files(_load_or_analyze(Path(before)), _load_or_analyze(Path(after)))
+    return compare_files(*(_load_or_analyze(Path(file), stacks=stacks) for file in (before, after)))
 
 
-def _load_or_analyze(file: Path) -> TraceFile:
+def _load_or_analyze(file: Path, *, stacks: bool) -> TraceFile:
     """Load a saved report, which contains everything that a comparison needs, or analyze a trace."""
     if file.is_file() and file.stat().st_size < _MAX_REPORT_BYTES:
         with file.open("rb") as source:
@@ -259,4 +271,4 @@ def _load_or_analyze(file: Path) -> TraceFile:
         if is_report:
             text = file.read_text(encoding="utf-8")
             return decode(TraceReport, loads(text, str(file)), str(file)).files[0]
-    return analyze_traces([file]).report.files[0]
+    return analyze_traces([file], stacks=stacks).report.files[0]

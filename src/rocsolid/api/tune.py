@@ -4,9 +4,10 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -19,13 +20,15 @@ from rocsolid.model.codec import encode
 from rocsolid.model.environment import Device, Environment
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
+from rocsolid.model.progress import OnStep, Step
 from rocsolid.model.study import ABResult, Study
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.devices import has_driver
 from rocsolid.probe.host import read_host
 from rocsolid.probe.quick_facts import quick_environment
+from rocsolid.report.progress import steps_for
 from rocsolid.tune.ab_test import run_ab_test
-from rocsolid.tune.effort import Effort, Progress
+from rocsolid.tune.effort import Effort, Progress, TrialUpdate, fastest_so_far
 from rocsolid.tune.engine import Engine, LocalEngine, gpu_slots
 from rocsolid.tune.git_commits import checked_out, import_variables
 from rocsolid.tune.isolate.trial import Limits
@@ -62,7 +65,7 @@ def tune(  # noqa: PLR0913 - all of them keywords
     engine: str = "",
     parallel_trials: int = 0,
     ranks: int = 1,
-    progress: Progress | None = None,
+    progress: bool | OnStep | Progress = False,
 ) -> Study:
     """Find the best settings for a workload; each variant is tried in its own child process.
 
@@ -89,7 +92,7 @@ def tune(  # noqa: PLR0913 - all of them keywords
         engine: '' for one trial at a time, 'local' for one on each visible GPU, 'ray' or 'ray://HOST:PORT' for a Ray cluster.
         parallel_trials: how many trials run at the same time; by default one for each GPU.
         ranks: processes of one trial, started as torchrun starts them; all have the same plan.
-        progress: callbacks for progress messages.
+        progress: True shows on stderr what runs, how long it takes and the best so far; a function is called with each `rs.Step`.
 
     Example:
         >>> import rocsolid as rs
@@ -120,7 +123,8 @@ def tune(  # noqa: PLR0913 - all of them keywords
             if fresh:
                 store.clear()
             screening = Screening(config, next_variant, store, runner, effort)
-            return run_study(config, screening, runner, search, effort, progress or Progress())
+            with _progress_for(progress, effort.budget_s) as callbacks:
+                return run_study(config, screening, runner, search, effort, callbacks)
         except sqlite3.Error as error:
             msg = f"cannot read or write the study in {file}: {error}"
             raise CannotRunError(msg) from error
@@ -153,7 +157,7 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
     min_gain: float = 0.02,
     limits: Limits | None = None,
     grad: bool = False,
-    progress: Progress | None = None,
+    progress: bool | OnStep | Progress = False,
 ) -> ABResult:
     """Compare two variants of one workload, a and b, in fresh processes that take turns; a second copy of `a` shows the noise.
 
@@ -168,7 +172,7 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
         min_gain: a smaller difference counts as none.
         limits: deadlines of the phases of a trial, and limits on its memory and processes.
         grad: leave gradients on.
-        progress: callbacks for progress messages.
+        progress: True shows on stderr what runs, how long it takes and the best so far; a function is called with each `rs.Step`.
 
     Example:
         >>> import rocsolid as rs
@@ -194,9 +198,26 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
         options = RaceOptions(
             rounds=rounds, turns=sides[0][1].turns, restart_every=max(1, rounds // 4), eliminate=False, budget_s=3600
         )
-        result = run_ab_test((sides[0], sides[1]), options, min_gain, (progress or Progress()).on_status)
+        with _progress_for(progress) as callbacks:
+            result = run_ab_test((sides[0], sides[1]), options, min_gain, callbacks.on_status)
     name = WorkloadName.parse(workload)
     return replace(result, workload=f"{name.file.resolve()}:{name.function}")
+
+
+@contextmanager
+def _progress_for(progress: bool | OnStep | Progress, budget_s: float = 0.0) -> Iterator[Progress]:  # noqa: FBT001
+    """Yield the callbacks of a study for the argument `progress=`; the command line passes its own."""
+    if isinstance(progress, Progress):
+        yield progress
+        return
+    best = ""
+
+    def on_trial(update: TrialUpdate) -> None:
+        nonlocal best
+        best = fastest_so_far(update.finished)
+
+    with steps_for(progress, budget_s=budget_s) as on_step:
+        yield Progress(on_status=lambda text: on_step(Step(what=text, best=best)), on_trial=on_trial)
 
 
 def keep_out_of_git(folder: Path) -> None:
@@ -255,6 +276,9 @@ def _study_config(  # noqa: PLR0913 - a study has so many options
     The key is the same for the same options and the same code.
     """
     name = _existing_workload(workload)
+    if not remote and find_spec("torch") is None:
+        msg = "No module named 'torch'"
+        raise ModuleNotFoundError(msg, name="torch")
     location = f"{name.file.resolve()}:{name.function}"
     space = build_space(baseline_plan, env, restrictions, on_device=_has_device(env, remote=remote))
     identity = [location, name.file.read_text(encoding="utf-8", errors="replace"), env.torch_version, grad, cold]

@@ -6,6 +6,7 @@ from typing import Any
 
 from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.plan import Plan
+from rocsolid.model.progress import OnStep, Step
 from rocsolid.model.verify_report import VerifyReport
 
 
@@ -23,6 +24,7 @@ def verify(  # noqa: PLR0913 - all but three are keywords
     selects: Mapping[str, str] | None = None,
     ignore: Sequence[str] = (),
     culprit: bool = True,
+    progress: bool | OnStep = False,
 ) -> VerifyReport:
     """Compare a candidate with the model in eager, and both with the model in higher precision.
 
@@ -42,6 +44,7 @@ def verify(  # noqa: PLR0913 - all but three are keywords
         selects: results that are positions in the last dimension of another result, by path: `{"result[1]": "result[0]"}`.
         ignore: results that are not compared, by path.
         culprit: for a wrong result, find the first operator that is wrong.
+        progress: True shows on stderr what runs; a function is called with each `rs.Step`.
 
     Example:
         >>> import rocsolid as rs, torch
@@ -53,6 +56,7 @@ def verify(  # noqa: PLR0913 - all but three are keywords
     from rocsolid.numerics import MAX_ERROR_RATIO, Tolerance
     from rocsolid.optimize.example_inputs import to_examples
     from rocsolid.optimize.optimized import device_and_versions
+    from rocsolid.report.progress import steps_for
     from rocsolid.verify.candidate import Cases, measure_baseline, with_culprit
 
     for name, function in (("candidate", candidate), ("reference", reference)):
@@ -70,10 +74,15 @@ def verify(  # noqa: PLR0913 - all but three are keywords
         ignore=tuple(ignore),
         selects=selects,
     )
-    baseline = measure_baseline(reference, to_examples(inputs), Cases(seeds=seeds, scales=tuple(scales)), tolerance)
-    check = baseline.check("candidate", candidate)
-    if culprit:
-        check = with_culprit(check, baseline, candidate)
+    examples = to_examples(inputs)
+    with steps_for(progress) as on_step:
+        on_step(Step(what="running eager and the model in higher precision", total=3))
+        baseline = measure_baseline(reference, examples, Cases(seeds=seeds, scales=tuple(scales)), tolerance)
+        on_step(Step(what="running the candidate", done=1, total=3))
+        check = baseline.check("candidate", candidate)
+        if culprit:
+            on_step(Step(what="looking for the first operator that is wrong", done=2, total=3))
+            check = with_culprit(check, baseline, candidate)
     return VerifyReport(
         name=getattr(candidate, "__name__", type(candidate).__name__),
         machine=device_and_versions(),

@@ -2,7 +2,8 @@
 
 Examples:
   rocsolid compare before.json.gz after.json.gz
-  rocsolid compare h100.json.gz mi300x.json.gz             across vendors: kernels are matched by operator and order
+  rocsolid compare h100.json.gz mi300x.json.gz             across vendors: work is matched by operator, shape and order
+  rocsolid compare before.json.gz after.json.gz --stacks   also the time by nn.Module
   rocsolid compare before.json.gz after.json.gz --output html --out compare.html
   rocsolid compare before-report.json after-report.json    reports that rocsolid trace --output json wrote
 
@@ -19,6 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     help_text = "a trace, or a report that rocsolid trace --output json wrote"
     parser.add_argument("before", type=Path, metavar="BEFORE", help=help_text)
     parser.add_argument("after", type=Path, metavar="AFTER", help=help_text)
+    parser.add_argument("--stacks", action="store_true", help="also compare the time by module, from Python functions")
     parser.add_argument("-v", "--verbose", action="store_true", help="show every kernel")
     add_output(parser, ("text", "json", "html"))
 
@@ -28,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from rocsolid.api.trace import compare
     from rocsolid.model.redact import redact_all
 
-    comparison = redact_all(compare(args.before, args.after))
+    comparison = redact_all(compare(args.before, args.after, stacks=args.stacks))
     if args.output == "json":
         from rocsolid.model.codec import dumps
         from rocsolid.model.trace import TRACE_COMPARISON_SCHEMA

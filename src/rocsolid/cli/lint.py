@@ -4,13 +4,14 @@ Examples:
   rocsolid lint src                                findings in compiled or captured code, and in functions it calls
   rocsolid lint src --confidence anywhere          findings in all code
   rocsolid lint src --select SRC2 --ignore SRC213  rules by prefix of a code, by code or by name
+  rocsolid lint . --all-files                      also tests, benchmarks, examples and scripts
   rocsolid lint src --diff                         show what --fix would change
   rocsolid lint src --write-baseline known.json    store all current findings
   rocsolid lint src --baseline known.json          report only new findings
   rocsolid lint src --output sarif --out lint.sarif
 
 The comment `# rocsolid: allow[hazard-name] reason` allows a finding on its line. `[tool.rocsolid.lint]` in pyproject.toml
-sets select, ignore, exclude, confidence, fail-on, baseline and per-file-ignores.
+sets select, ignore, exclude, confidence, fail-on, baseline, all-files and per-file-ignores.
 
 """
 
@@ -35,7 +36,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="*", type=Path, metavar="PATH", help="files and folders, linted as one project (default: .)"
     )
-    parser.add_argument("--select", type=_names, metavar="RULES", help="only these rules, separated by commas")
+    parser.add_argument(
+        "--select", type=_names, metavar="RULES", help="only these rules, separated by commas; SRC: every rule"
+    )
     parser.add_argument("--ignore", type=_names, metavar="RULES", help="not these rules, separated by commas")
     parser.add_argument(
         "--exclude", type=_names, metavar="PATTERNS", help="files and folders to skip, separated by commas"
@@ -44,6 +47,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--confidence",
         choices=("inside", "reachable", "anywhere"),
         help="minimum confidence to report (default: reachable)",
+    )
+    parser.add_argument(
+        "--all-files", action="store_true", default=None, help="also tests, benchmarks, examples and scripts"
     )
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="do not report the findings in FILE")
     parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write all findings to FILE, exit code 0")
@@ -94,6 +100,7 @@ def _lint(args: argparse.Namespace) -> "tuple[Options, LintRecord]":
         exclude=_tuple(args.exclude),
         confidence=args.confidence,
         fail_on=args.fail_on,
+        all_files=args.all_files,
         baseline="" if args.write_baseline else str(args.baseline) if args.baseline else None,
     )
     root = file.parent if file else Path()

@@ -27,6 +27,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=budget, metavar="TIME", help="about how long everything may take: 90s, 10m, 2h"
     )
+    parser.add_argument(
+        "--freeze",
+        action="store_true",
+        help="on the CPU, also try weights as constants of the compiled code (inference)",
+    )
     parser.add_argument("--grad", action="store_true", help="run with gradients enabled (default: under torch.no_grad)")
     add_output(parser, ("text", "json", "html"))
 
@@ -56,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
             profile=args.profile,
             plan=args.plan,
             budget_s=args.budget,
+            freeze=args.freeze,
             progress=on_step,
         )
     report = fast.rocsolid.report() if isinstance(fast, OptimizedModule) else fast.report()

@@ -118,20 +118,9 @@ def _probe(args: argparse.Namespace) -> ProbeRecord:
     profile(args.profile)  # raises an error for a wrong name before the probe starts
     if args.live or args.imports:
         sys.stderr.write("reading settings in a fresh interpreter; importing torch's compiler takes several seconds\n")
-    env = probe(
-        live=bool(args.live or args.imports),
-        imports=args.imports,
-        active=args.active,
-        progress=_progress,
-    )
+    env = probe(live=bool(args.live or args.imports), imports=args.imports, active=args.active, progress=True)
     findings = drop_allowed(check(env, args.profile), args.allow)
     return ProbeRecord(environment=env, findings=findings, profile=args.profile)
-
-
-def _progress(name: str) -> None:
-    end = "\r" if sys.stderr.isatty() else "\n"
-    sys.stderr.write(f"{'running ' + name:<60}{end}")
-    sys.stderr.flush()
 
 
 def _difference(record: ProbeRecord, old: Path) -> ProbeDifference:

@@ -59,7 +59,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--capture",
         type=Path,
         metavar="FILE",
-        help="a trace of the capture of the replayed graphs: gives their kernels operators, shapes and Python lines",
+        help="a trace of the capture of the replayed graphs, or a folder of such traces (rs.capture(..., annotate=True)): "
+        "gives their kernels operators, shapes, modules and Python lines",
     )
     parser.add_argument("--parquet", type=Path, metavar="DIR", help="also write the events as Parquet files")
     add_fail_on(parser, "never")

@@ -283,10 +283,10 @@ def show_progress(budget_s: float = 0.0, on_interrupt: str = "") -> "Iterator[Pr
 
 def trial_line(update: "TrialUpdate") -> tuple[str, str]:
     """Return the line for a finished trial, and the fastest trial so far, which later progress lines end with."""
+    from rocsolid.tune.effort import fastest_so_far
+
     record = update.record
-    measured = [(t.timing.median_ms, t) for t in update.finished if t.timing]
-    fastest = min(measured, key=lambda pair: pair[0])[1] if measured else None
-    best = f"{str(fastest.timing).partition(' [')[0]} ({fastest.name})" if fastest else ""
+    best = fastest_so_far(update.finished)
     outcome = str(record.timing) if record.timing else f"{record.kind}, {record.reason}"
     text = (
         f"trial {record.number} of at most {update.max_trials}: {record.name}: {outcome}"

@@ -6,6 +6,7 @@ and includes every function that this one calls, directly or through others.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,8 +50,10 @@ class CallGraph:
     Names are resolved only in functions that a region calls, so the symbols of most files are never decoded.
     """
 
-    def __init__(self, files: Mapping[str, FileFacts]) -> None:
+    def __init__(self, files: Mapping[str, FileFacts], starts: AbstractSet[str] | None = None) -> None:
+        """`starts` are the files in which regions may start; None: all."""
         self.files = files
+        self.starting_files = [(file, facts) for file, facts in files.items() if starts is None or file in starts]
         self.modules = {facts.module: file for file, facts in reversed(list(files.items()))}
         self.packages = {module.partition(".")[0] for module in self.modules}
         self.paths: dict[tuple[Region, FunctionRef], CallPath] = {}
@@ -81,7 +84,7 @@ class CallGraph:
 
     def _region_starts(self) -> Iterator[tuple[FunctionRef, CallPath]]:
         wrappers: dict[str, list[tuple[FunctionRef, Region, int]]] = {}
-        for file, facts in self.files.items():
+        for file, facts in self.starting_files:
             for start in facts.region_starts:
                 for function_ref in self._targets(file, start.scope, start.target):
                     yield function_ref, CallPath(start.region, (self._label(function_ref),))
@@ -89,7 +92,7 @@ class CallGraph:
                 last_name = wrapper.function.rpartition(".")[2]
                 function_ref = FunctionRef(file, wrapper.function)
                 wrappers.setdefault(last_name, []).append((function_ref, wrapper.region, wrapper.position))
-        for file, facts in self.files.items():
+        for file, facts in self.starting_files:
             yield from self._passed_to_wrappers(file, facts, wrappers)
             yield from self._called_in_captures(file, facts)
 

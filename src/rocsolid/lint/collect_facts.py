@@ -11,7 +11,8 @@ from rocsolid.lint.facts import FileFacts, PassedFunction, RuleMatch
 from rocsolid.lint.regions import SCOPE_MARK, lambda_target, may_capture, region_starts, wrappers
 from rocsolid.model.source import Scope, Site, Source, full_name
 
-# Decorators of functions that torch.compile does not trace into.
+# Decorators of functions that torch.compile does not trace into. A decorator with `cache` in its name counts too: such a function
+# has run before, or runs once.
 NOT_TRACED: Final = frozenset(
     {
         "torch.compiler.disable",
@@ -57,24 +58,9 @@ def collect_facts(source: Source, text: str, matches: Sequence[RuleMatch], *, pa
         region_starts=tuple(region_starts(source)),
         wrappers=tuple(wrappers(source)),
         passed_functions=tuple(_passed_functions(source)),
-        variables_read=tuple(sorted(set(_variables_read(source)))),
         may_capture=may_capture(source),
         symbols_json=json.dumps(_symbols_data(source), separators=(",", ":")),
     )
-
-
-def _variables_read(source: Source) -> Iterator[str]:
-    """Yield the environment variables that the file reads."""
-    for site in (*source.calls_to("os.getenv", "os.environ.get", "os.environ.pop"),):
-        if site.call.args and isinstance(site.call.args[0], ast.Constant):
-            yield str(site.call.args[0].value)
-    if "os.environ[" in source.text or " in os.environ" in source.text:
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                if isinstance(node.slice, ast.Constant) and source.resolve(node.value) == "os.environ":
-                    yield str(node.slice.value)
-            elif isinstance(node, ast.Compare) and any(source.resolve(c) == "os.environ" for c in node.comparators):
-                yield str(getattr(node.left, "value", ""))
 
 
 def _passed_functions(source: Source) -> Iterator[PassedFunction]:
@@ -115,9 +101,8 @@ def _symbols_data(source: Source) -> list[Any]:
     functions: dict[str, list[Any]] = {}
     for name, scope in source.scopes.items():
         if scope.kind != "class":
-            flags = int(not NOT_TRACED.isdisjoint(scope.decorators)) | 2 * int(
-                not DYNAMO_DISABLED.isdisjoint(scope.decorators)
-            )
+            not_traced = not NOT_TRACED.isdisjoint(scope.decorators) or any("cache" in d for d in scope.decorators)
+            flags = int(not_traced) | 2 * int(not DYNAMO_DISABLED.isdisjoint(scope.decorators))
             functions[name] = [getattr(scope.node, "lineno", 1), scope.params, flags, [], _annotated(scope, source)]
     for sites in source.calls.values():
         for site in sites:

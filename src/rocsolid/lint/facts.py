@@ -94,7 +94,6 @@ class FileFacts:
     region_starts: tuple[RegionStart, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
     passed_functions: tuple[PassedFunction, ...] = ()
-    variables_read: tuple[str, ...] = ()  # environment variables
     may_capture: bool = False  # the file may capture a CUDA graph
     symbols_json: str = ""
 
@@ -112,7 +111,6 @@ def summary_json(facts: FileFacts) -> str:
         "region_starts": [[start.region.value, *start[1:]] for start in facts.region_starts],
         "wrappers": [[wrapper.region.value, *wrapper[1:]] for wrapper in facts.wrappers],
         "passed_functions": list(facts.passed_functions),
-        "variables_read": list(facts.variables_read),
     }
     single_values = [facts.module, facts.package, facts.lines, facts.error, facts.may_capture]
     return json.dumps([single_values, {name: values for name, values in rows.items() if values}], separators=(",", ":"))
@@ -135,14 +133,13 @@ def decode_facts(summary: str, symbols: str) -> FileFacts:
         region_starts=tuple(RegionStart(Region(region), *rest) for region, *rest in rows.get("region_starts", ())),
         wrappers=tuple(Wrapper(Region(region), *rest) for region, *rest in rows.get("wrappers", ())),
         passed_functions=tuple(PassedFunction(*row) for row in rows.get("passed_functions", ())),
-        variables_read=tuple(rows.get("variables_read", ())),
         symbols_json=symbols,
     )
 
 
 def _match_row(match: RuleMatch) -> list[Any]:
     found = match.found
-    flags = int(found.inside) | 2 * int(found.uncertain)
+    flags = int(found.inside) | 2 * int(found.uncertain) | 4 * int(found.on_rocm)
     edit = [found.edit.kind, found.edit.text] if found.edit else None
     return [
         match.code,
@@ -157,12 +154,13 @@ def _match_row(match: RuleMatch) -> list[Any]:
         flags,
         found.severity,
         edit,
+        found.guards,
         dict(found.facts),
     ]
 
 
 def _match(row: list[Any]) -> RuleMatch:
-    code, text, start, end, line, column, subject, scope, region, flags, severity, edit, facts = row
+    code, text, start, end, line, column, subject, scope, region, flags, severity, edit, guards, facts = row
     found = SourceMatch(
         line=line,
         column=column,
@@ -173,6 +171,8 @@ def _match(row: list[Any]) -> RuleMatch:
         uncertain=bool(flags & 2),
         severity=severity,
         edit=Edit(kind=edit[0], text=edit[1]) if edit else None,
+        on_rocm=bool(flags & 4),
+        guards=tuple(guards),
         facts=facts,
     )
     return RuleMatch(code, found, text, start, end)

@@ -17,6 +17,21 @@ ALWAYS_EXCLUDED: Final = (
 )  # fmt: skip
 
 _MAX_FILE_BYTES: Final = 20_000_000
+# Words in the names of files and folders that are not part of the product, and what such a file is called in reports.
+_ROLES: Final = {
+    "test": "test", "tests": "test", "testing": "test", "unittests": "test", "conftest": "test", "fixtures": "test",
+    "bench": "benchmark", "benches": "benchmark", "benchmark": "benchmark", "benchmarks": "benchmark",
+    "benchmarking": "benchmark", "perf": "benchmark", "profiling": "benchmark",
+    "example": "example", "examples": "example", "demo": "example", "demos": "example", "cookbook": "example",
+    "tutorial": "example", "tutorials": "example", "notebooks": "example", "docs": "example", "recipes": "example",
+    "samples": "example", "playground": "example",
+    "script": "script", "scripts": "script", "tools": "script", "dev": "script", "ci": "script", ".ci": "script",
+    ".github": "script", ".buildkite": "script", "devtools": "script", "setup": "script", "experiments": "script",
+    "utils_dev": "script", "release": "script", "packaging": "script",
+}  # fmt: skip
+_ROLE_WORDS_IN_FILE_NAMES: Final = frozenset(
+    {"test", "tests", "bench", "benchmark", "conftest", "setup", "example", "demo"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +42,7 @@ class SourceFile:
     display_path: str  # path in reports: relative to the current folder where possible
     module: str
     package: bool  # an __init__.py
+    role: str = ""  # test, benchmark, example or script; empty for the product
 
 
 def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[SourceFile], dict[str, str]]:
@@ -45,8 +61,24 @@ def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[Sour
             display_path = _display_path(path)
             if display_path not in found:
                 module, package = _module(str(path.parent), path.stem, str(root if root.is_dir() else root.parent))
-                found[display_path] = SourceFile(path=path, display_path=display_path, module=module, package=package)
+                role = file_role(os.path.relpath(path, root)) if root.is_dir() else ""
+                found[display_path] = SourceFile(
+                    path=path, display_path=display_path, module=module, package=package, role=role
+                )
     return [found[name] for name in sorted(found)], skipped
+
+
+def file_role(path: str) -> str:
+    """What a file is for, by its path below the linted folder: test, benchmark, example or script; empty for the product."""
+    *folders, name = path.lower().replace(os.sep, "/").split("/")
+    for folder in folders:
+        if role := _ROLES.get(folder) or _ROLES.get(folder.partition("_")[0] if "_" in folder else ""):
+            return role
+    words = name.partition(".")[0].split("_")
+    for word in (words[0], words[-1]):
+        if word in _ROLE_WORDS_IN_FILE_NAMES:
+            return _ROLES[word]
+    return ""
 
 
 def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterator[Path]:

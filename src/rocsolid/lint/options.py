@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.codec import parse_toml, read_text
+from rocsolid.model.finding import Rule
 from rocsolid.model.source import Confidence
 from rocsolid.rules.engine import rule
 
@@ -19,12 +20,13 @@ FAIL_ON: Final = ("critical", "warning", "info", "never")
 class Options:
     """The options; each field is a key of the table, which spells it with hyphens."""
 
-    select: tuple[str, ...] = ()  # codes, prefixes of codes or names; empty: all rules
+    select: tuple[str, ...] = ()  # codes, prefixes of codes or names; empty: the rules that are on by default
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()  # patterns of files and folders
     confidence: str = "reachable"
     fail_on: str = "warning"
     baseline: str = ""
+    all_files: bool = False  # also tests, benchmarks, examples and scripts
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -42,9 +44,10 @@ class Options:
         """Findings below this confidence are not reported."""
         return Confidence[self.confidence.upper()]
 
-    def includes(self, code: str, name: str, file: str) -> bool:
+    def includes(self, rule: Rule, file: str) -> bool:
         """Whether findings of that rule in that file are reported."""
-        if self.select and not _matches_any(self.select, code, name):
+        code, name = rule.code, rule.name
+        if not (_matches_any(self.select, code, name) if self.select else rule.on_by_default):
             return False
         if _matches_any(self.ignore, code, name):
             return False
@@ -85,13 +88,14 @@ def _value(key: str, value: object, file: Path | None) -> object:
         return str(file.parent / value)  # relative to pyproject.toml
     if key in ("confidence", "fail-on", "baseline") and isinstance(value, str):
         return value
+    if key == "all-files" and isinstance(value, bool):
+        return value
     if key in ("select", "ignore", "exclude") and isinstance(value, list):
         return tuple(str(v) for v in value)
     if key == "per-file-ignores" and isinstance(value, dict) and all(isinstance(n, list) for n in value.values()):
         return {str(pattern): tuple(map(str, names)) for pattern, names in value.items()}
-    expected = (
-        "a table" if key == "per-file-ignores" else "text" if key in ("confidence", "fail-on", "baseline") else "a list"
-    )
+    kinds = {"per-file-ignores": "a table", "all-files": "true or false"}
+    expected = kinds.get(key, "text" if key in ("confidence", "fail-on", "baseline") else "a list")
     msg = f"{file}: {key} in [tool.rocsolid.lint] is {value!r}; expected {expected}"
     raise InputError(msg)
 

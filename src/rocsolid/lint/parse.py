@@ -64,7 +64,7 @@ class _Reader:
         return full_name(node, {} if shadowed else self.aliases)
 
     def body(self, statements: Sequence[ast.stmt], scope: Scope, block: Block | None) -> None:
-        """Read a list of statements. Those after an `if` that returns, raises or leaves a loop run only if the condition is false."""
+        """Read a list of statements. Those after an `assert`, or an `if` that returns, raises or leaves a loop, run under a condition."""
         block_before_capture = block
         for statement in statements:
             kind = type(statement)
@@ -85,6 +85,8 @@ class _Reader:
                 block = make_block(
                     "after", statement, block, "after", not_compiled=tracing > 0, not_captured=capturing > 0
                 )
+            elif kind is ast.Assert:
+                block = make_block("after", statement, block, "after")
 
     def statement(self, node: ast.stmt, scope: Scope, block: Block | None) -> None:
         """One statement and everything in it."""
@@ -147,7 +149,7 @@ class _Reader:
         decorators = tuple(self._decorator(d) for d in node.decorator_list)
         arguments = node.args
         params = tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
-        inner = Scope(name, "function", node, scope, decorators, params)
+        inner = Scope(name, "function", node, scope, decorators, params, block)
         self.scopes[name] = inner
         for expression in (*node.decorator_list, *arguments.defaults, *(d for d in arguments.kw_defaults if d)):
             self.expression(expression, scope, block)
@@ -161,7 +163,7 @@ class _Reader:
         name = f"{scope.name}.{node.name}" if scope.name else node.name
         while name in self.scopes:
             name += "'"
-        inner = Scope(name, "class", node, scope, tuple(self._decorator(d) for d in node.decorator_list))
+        inner = Scope(name, "class", node, scope, tuple(self._decorator(d) for d in node.decorator_list), (), block)
         self.scopes[name] = inner
         for expression in (*node.decorator_list, *node.bases):
             self.expression(expression, scope, block)

@@ -11,6 +11,8 @@ from rocsolid.lint.call_graph import CallGraph, CallPath, FunctionRef
 from rocsolid.lint.facts import FileFacts, RuleMatch, decode_facts
 from rocsolid.lint.files import SourceFile, find_files
 from rocsolid.lint.options import Options
+from rocsolid.lint.variable_reads import variables_read
+from rocsolid.lint.vendor_guards import VendorGuards
 from rocsolid.lint.worker_pool import check_files
 from rocsolid.model.code_line import CodeLine
 from rocsolid.model.codec import encode
@@ -26,7 +28,8 @@ def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | No
     """Lint files and folders as one project."""
     files, skipped = find_files(paths, options.exclude)
     facts = _facts(files, jobs, cache)
-    findings = list(_findings(facts, options))
+    candidates = list(_findings(files, facts, options, paths))
+    findings = [finding for finding, role in candidates if options.all_files or not role]
     kept = sorted((finding for finding in findings if finding is not None), key=_sort_key)
     known: Counter[str] = baseline.read_baseline(Path(options.baseline)) if options.baseline else Counter()
     new, in_baseline = baseline.split_known(kept, known)
@@ -40,12 +43,20 @@ def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | No
         allowed=sum(_allow_index(match, f) is not None for f in facts.values() for match in f.matches if f.allows),
         in_baseline=in_baseline,
         below_confidence=len(findings) - len(kept),
+        in_other_files=sum(finding is not None for finding, _ in candidates) - len(kept),
     )
 
 
-def _sort_key(finding: Finding) -> tuple[str, int, str, int, str]:
+def _sort_key(finding: Finding) -> tuple[bool, str, int, str, int, str]:
     file, _, line = finding.location.rpartition(":")
-    return file, int(line or 0), finding.code, int(str(finding.facts["column"])), finding.subject
+    return (
+        bool(finding.facts["role"]),
+        file,
+        int(line or 0),
+        finding.code,
+        int(str(finding.facts["column"])),
+        finding.subject,
+    )
 
 
 def _facts(files: Sequence[SourceFile], jobs: int, cache: Path | None) -> dict[str, FileFacts]:
@@ -76,35 +87,49 @@ def _facts(files: Sequence[SourceFile], jobs: int, cache: Path | None) -> dict[s
     return {file.display_path: facts[file.display_path] for file in files}
 
 
-def _findings(facts: Mapping[str, FileFacts], options: Options) -> Iterator[Finding | None]:
-    """Yield every finding that the options include, and None for each one below the minimum confidence."""
+def _findings(
+    files: Sequence[SourceFile], facts: Mapping[str, FileFacts], options: Options, roots: Sequence[Path]
+) -> Iterator[tuple[Finding | None, str]]:
+    """Yield every finding that the options include, or None if it is below the minimum confidence, with the role of its file."""
     rule_files = {file.rule.code: file for file in source_rules()}
-    graph = CallGraph(facts)
+    roles = {file.display_path: file.role for file in files}
+    # A compile or a capture in a test says nothing about how the product runs.
+    graph = CallGraph(facts, starts=None if options.all_files else {path for path, role in roles.items() if not role})
     graph.find_reachable_functions()
-    variables_read = {name for f in facts.values() for name in f.variables_read}
+    guards = VendorGuards({f.display_path: (f.path, f.module, f.package) for f in files if not f.role})
+    set_by_project = {
+        m.found.facts["variable"] for f in facts.values() for m in f.matches if "variable" in m.found.facts
+    }
+    read_by_project = variables_read(set_by_project, roots)
     for display_path, file in facts.items():
+        role = roles[display_path]
         used_allows: set[int] = set()
         for match in file.matches:
             allow_index = _allow_index(match, file)
             if allow_index is not None:
                 used_allows.add(allow_index)
                 continue
-            if match.found.facts.get("variable") in variables_read:
+            if match.found.facts.get("variable") in read_by_project:
                 continue
             rule_file = rule_files.get(match.code)
-            if rule_file and not options.includes(match.code, rule_file.rule.name, display_path):
+            if rule_file and not options.includes(rule_file.rule, display_path):
+                continue
+            if match.found.on_rocm and guards.exclude(match.found, display_path):
                 continue
             confidence, path = _confidence(match.found, display_path, graph)
-            yield (
-                _finding(match, rule_file, display_path, confidence, path)
-                if confidence >= options.min_confidence
-                else None
-            )
-        yield from _comment_findings(file, display_path, used_allows, options)
+            is_sure = confidence >= options.min_confidence
+            yield _finding(match, rule_file, display_path, role, confidence, path) if is_sure else None, role
+        for finding in _comment_findings(file, display_path, role, used_allows, options):
+            yield finding, role
 
 
 def _finding(
-    match: RuleMatch, rule_file: RuleFile | None, display_path: str, confidence: Confidence, path: CallPath | None
+    match: RuleMatch,
+    rule_file: RuleFile | None,
+    display_path: str,
+    role: str,
+    confidence: Confidence,
+    path: CallPath | None,
 ) -> Finding:
     found = match.found
     rule = rule_file.rule if rule_file else check_crashed.RULE
@@ -118,6 +143,7 @@ def _finding(
         "function": found.scope,
         "confidence": confidence.name.lower(),
         "chain": list(path.chain) if path else [],
+        "role": role,
         "text": match.text,
         "code_line": encode(
             CodeLine(file=display_path, line=found.line, text=match.line, start=match.start, end=match.end)
@@ -163,18 +189,21 @@ def _allow_index(match: RuleMatch, file: FileFacts) -> int | None:
     )
 
 
-def _comment_findings(file: FileFacts, display_path: str, used_allows: set[int], options: Options) -> Iterator[Finding]:
+def _comment_findings(
+    file: FileFacts, display_path: str, role: str, used_allows: set[int], options: Options
+) -> Iterator[Finding]:
     """Yield findings about allow comments that give no reason or have no effect."""
     for index, comment in enumerate(file.allows):
         names = ", ".join(comment.names)
         rule = allow_without_reason.RULE if not comment.reason else unused_allow.RULE
-        if index in used_allows or not options.includes(rule.code, rule.name, display_path):
+        if index in used_allows or not options.includes(rule, display_path):
             continue
         facts: dict[str, Any] = {
             "column": 1,
             "function": "",
             "confidence": "inside",
             "chain": [],
+            "role": role,
             "text": f"allow[{names}]",
         }
         yield rule.found(names or "nothing", location=f"{display_path}:{comment.line}", **facts)

@@ -79,6 +79,7 @@ class Rule:
     fix: str
     check: str
     since: str
+    on_by_default: bool = True  # without it, `lint` reports the rule only if it is selected
     autofix: Autofix = Autofix.SHOW
     evidence: tuple[Evidence, ...] = ()
 

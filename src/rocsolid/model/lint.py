@@ -24,7 +24,7 @@ class LintRecord(NotebookResult):
 
     A finding's `location` is its `file:line`. Its facts contain `code_line` (the line with the columns of the expression), `text` (the
     line without indentation), `column`, `function`, `confidence` (inside, reachable or anywhere) and `chain` (the calls from the
-    compiled or captured function to the finding).
+    compiled or captured function to the finding), and `role` (test, benchmark, example or script; empty for the product).
     """
 
     findings: tuple[Finding, ...]
@@ -35,6 +35,7 @@ class LintRecord(NotebookResult):
     allowed: int = 0  # by comments
     in_baseline: int = 0
     below_confidence: int = 0
+    in_other_files: int = 0  # findings in tests, benchmarks, examples and scripts that are not reported
 
 
 def fingerprint(finding: Finding) -> str:

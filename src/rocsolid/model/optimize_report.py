@@ -1,10 +1,12 @@
 """The result of `rs.optimize`: every form that was tried, its time and error, and why one was chosen."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from rocsolid.model.form import Form
 from rocsolid.model.notebook import NotebookResult
+from rocsolid.model.setting import Value
 from rocsolid.model.timing import SpeedComparison, Timing
 from rocsolid.model.verify_report import Accuracy
 
@@ -23,12 +25,18 @@ class FormOutcome(Enum):
     SKIPPED = "skipped"  # no time was left in the budget
 
 
+def form_label(form: Form, settings: Mapping[str, Value]) -> str:
+    """Return a form and its settings as text, such as `compiled, cpp_wrapper=True`."""
+    return ", ".join((form.label, *(f"{name.partition('.')[2]}={value}" for name, value in settings.items())))
+
+
 @dataclass(frozen=True, kw_only=True)
 class FormResult:
     """One form of the model, and its measurements."""
 
     form: Form
     outcome: FormOutcome
+    settings: Mapping[str, Value] = field(default_factory=dict)  # values that were tried besides those of the plan
     why: str = ""
     timing: Timing | None = None
     against_eager: SpeedComparison | None = None
@@ -38,6 +46,11 @@ class FormResult:
     verdict: Accuracy | None = None  # is it as accurate as eager?
     reference_error: float | None = None  # compared with the model in higher precision; None if it was not needed
     eager_reference_error: float | None = None  # the same for eager
+
+    @property
+    def label(self) -> str:
+        """The form and its settings, such as `compiled, cpp_wrapper=True`."""
+        return form_label(self.form, self.settings)
 
     def __str__(self) -> str:
         marker = "*" if self.outcome is FormOutcome.CHOSEN else " "
@@ -49,7 +62,7 @@ class FormResult:
         if self.reference_error is not None and self.eager_reference_error is not None:
             parts.append(f"{self.reference_error:.1e} against the reference (eager {self.eager_reference_error:.1e})")
         parts.append(f"set-up {self.setup_s:.1f} s")
-        return f"{marker} {self.form.label}: {', '.join(parts)}" + (f" ({self.why})" if self.why else "")
+        return f"{marker} {self.label}: {', '.join(parts)}" + (f" ({self.why})" if self.why else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +74,17 @@ class OptimizeReport(NotebookResult):
     profile: str
     forms: tuple[FormResult, ...]
     chosen: Form
+    settings: Mapping[str, Value] = field(default_factory=dict)  # of the chosen form, besides those of the plan
     why: str
     noise: float  # eager is measured twice in the same comparison; this is the relative difference
     example_count: int = 1
     unused_because: str = ""  # why the model runs in eager now instead of the chosen form: it has changed
     longest_call_ms: float | None = None  # the slowest call of the model while it was compiled in the background
+
+    @property
+    def chosen_label(self) -> str:
+        """The chosen form and its settings, such as `compiled, cpp_wrapper=True`."""
+        return form_label(self.chosen, self.settings)
 
     def json(self) -> str:
         """Return the JSON document that `rocsolid report` reads."""
@@ -75,7 +94,7 @@ class OptimizeReport(NotebookResult):
 
     def __str__(self) -> str:
         lines = [
-            f"{self.name}: {self.chosen.label!r} was chosen, because {self.why}",
+            f"{self.name}: {self.chosen_label!r} was chosen, because {self.why}",
             f"  {self.machine}, profile {self.profile}",
             *map(str, self.forms),
             f"  noise of this run: {self.noise:.1%}",

@@ -120,6 +120,14 @@ class Hazard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A value that `rs.optimize` tries with the fastest compiled form, and how much longer the set-up takes with it."""
+
+    value: Value
+    setup_factor: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """One setting, declared once; probe, guard, lint, tuner and docs all read this declaration."""
 
@@ -130,6 +138,7 @@ class Setting:
     recommendations: tuple[Recommendation, ...] = ()  # the first that applies is used, so put special cases first
     hazards: tuple[Hazard, ...] = ()  # the first that applies is used
     candidates: tuple[Value, ...] = ()  # values that the tuner tries
+    tried_on_cpu: Tried | None = None  # what rs.optimize tries for a model on the CPU
     variable: Variable | None = None
     valid: Condition = EVERYWHERE  # the platforms and versions that have the setting
     via: Channel | None = None  # set if it differs from the channel of the owner
@@ -155,6 +164,8 @@ class Setting:
         yield from (advice.value for advice in self.recommendations)
         yield from (hazard.value for hazard in self.hazards if not hazard.contains)
         yield from self.candidates
+        if self.tried_on_cpu:
+            yield self.tried_on_cpu.value
 
     @property
     def id(self) -> str:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 # A file or folder with one of these words in its name contains code for other vendors than AMD.
 _OTHER_VENDORS = frozenset(
     """
-    nvidia cuda cutlass cutedsl cute quack nvml flashinfer tensorrt trtllm ptx blackwell hopper marlin nvfp4 nvmath tma
-    sm80 sm89 sm90 sm100 sm103 sm110 sm120 musa xpu npu ascend hpu gaudi mps tpu
+    nvidia cuda cutlass cutedsl cute quack nvml flashinfer flashmla tensorrt trtllm ptx blackwell hopper marlin nvfp4 nvmath
+    tma deepgemm cudnn nvshmem b12x sm70 sm80 sm89 sm90 sm100 sm103 sm110 sm120 sm12x fa4 musa xpu npu ascend hpu gaudi mps tpu
     """.split()  # noqa: SIM905 - forty quoted strings would take forty lines
 )
 
@@ -41,6 +41,7 @@ class Scope:
     parent: "Scope | None" = None
     decorators: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
+    block: "Block | None" = None  # the block that contains the definition
 
     def self_and_parents(self) -> Iterator["Scope"]:
         """The scope itself, then its parents, ending with the module."""
@@ -154,6 +155,8 @@ class SourceMatch:
     uncertain: bool = False  # reported only with --confidence anywhere
     severity: str = ""  # replaces the rule's severity
     edit: Edit | None = None
+    on_rocm: bool = False  # the hazard exists only where the code runs on AMD GPUs
+    guards: tuple[str, ...] = ()  # imported names in the conditions around an `on_rocm` match
     facts: Mapping[str, str] = field(default_factory=dict)
 
 

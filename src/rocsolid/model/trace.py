@@ -218,6 +218,19 @@ class OperatorRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkOrder:
+    """Device events in the order of their start, to match them with those of another trace.
+
+    The last three tuples have one value per event.
+    """
+
+    names: tuple[str, ...] = ()  # of kernels and copies
+    name: tuple[int, ...] = ()  # index into `names`
+    operator: tuple[int, ...] = ()  # index into the operators of the device
+    time_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectiveRow:
     """Collectives of one kind with one message size."""
 
@@ -328,6 +341,7 @@ class DeviceTrace:
     graphs: tuple[GraphRow, ...] = ()
     launches: LaunchStats = LaunchStats()
     operators: tuple[OperatorRow, ...] = ()
+    order: WorkOrder = WorkOrder()  # empty when there are more than 20,000 events
     collectives: CollectiveTime = CollectiveTime()
     messages: tuple[CollectiveRow, ...] = ()  # collectives by kind and size, where the trace records it
     peaks: DeviceRoofline | None = None
@@ -458,6 +472,7 @@ class MatchLevel(Enum):
 
     SHAPE = "operator and shape"
     OPERATOR = "operator"
+    ORDER = "order"  # the same category at the same place in the order of all work
     CATEGORY = "category"
     NONE = "unmatched"
 
@@ -467,7 +482,7 @@ class OperatorChange:
     """Work that two traces have in common, before and after. The changes of all rows add up to the total difference."""
 
     match: MatchLevel
-    operator: str  # empty when only the category matches
+    operator: str  # empty when it is unknown or differs
     shape: str  # empty when shapes are unknown or differ
     category: Category
     before_count: int  # device events
@@ -506,6 +521,10 @@ class TraceComparison(NotebookResult):
     kernels: tuple[KernelChange, ...]
     operators: tuple[OperatorChange, ...] = ()  # the largest change first
     by_operator: tuple[MetricChange, ...] = ()  # the same, added up by operator, or by category where it is unknown
+    modules: tuple[MetricChange, ...] = ()  # with `stacks`: own device time by class of `nn.Module`
+    doubts: tuple[str, ...] = ()  # why one of the traces cannot be true, or cannot be compared
+    labels: Mapping[str, str] = field(default_factory=dict)  # short names of kernels
+    steps: tuple[MetricChange, ...] = ()  # host time of the profiler steps that both traces have, in their order
     before_steps: int = 0
     after_steps: int = 0
 

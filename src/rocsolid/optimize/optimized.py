@@ -3,8 +3,7 @@
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,23 +14,13 @@ from rocsolid.errors import UsageError
 from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.form import Form
 from rocsolid.model.log import log as _log
-from rocsolid.model.optimize_report import FormOutcome, OptimizeReport
-from rocsolid.model.plan import Plan, Tuned
-from rocsolid.model.progress import OnStep, Step, ignore_step
+from rocsolid.model.optimize_report import OptimizeReport
+from rocsolid.model.plan import Decision, Plan, Tuned
+from rocsolid.model.progress import OnStep, ignore_step
 from rocsolid.numerics import Tolerance
 from rocsolid.optimize.example_inputs import Example
-from rocsolid.optimize.race import (
-    Expectation,
-    MakeForm,
-    RacedForm,
-    RaceLimits,
-    choose_winner,
-    expect,
-    prepare,
-    raced_forms,
-    run_race,
-    why_not_comparable,
-)
+from rocsolid.optimize.form_race import FormRace, Forms, MakeForms, RaceOutcome, TriedSetting
+from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prepare
 from rocsolid.optimize.warm_start import SavedRun, warm_start
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compile_with_plan
@@ -39,10 +28,9 @@ from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 from rocsolid.runtime.wrapped_module import WrappedModule, refuse_sharding, wrap_module
 from rocsolid.torchapi.dynamo.compile_hooks import remove_skip_marks
 
-_FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
+_SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
 Capture = Callable[[Callable[..., Any]], Captured]
-Forms = Mapping[Form, MakeForm]
 
 
 class Optimized:
@@ -51,6 +39,8 @@ class Optimized:
     def __init__(
         self, function: Callable[..., Any], model: Any, report: OptimizeReport, *, weights_are_constants: bool = False
     ) -> None:
+        if weights_are_constants:
+            function = _ConstantWeights(function, model, partial(self.check_model, new_weights=True))
         self._chosen = self._function = function
         self._model = model
         self._report = report
@@ -84,7 +74,8 @@ class Optimized:
     @property
     def captured(self) -> Captured | None:
         """The captured function, if the chosen form has a graph; its own report counts replays."""
-        return self._function if isinstance(self._function, Captured) else None
+        function = self._function.function if isinstance(self._function, _ConstantWeights) else self._function
+        return function if isinstance(function, Captured) else None
 
     def use(self, function: Callable[..., Any]) -> None:
         """Use another form from now on, unless the model has changed."""
@@ -100,7 +91,7 @@ class Optimized:
         """
         if new_weights and self._weights_are_constants:
             self._chosen = self._model
-            self._set_unused("its weights are constants of the compiled code (inductor.freezing), and were replaced")
+            self._set_unused("its weights are constants of the compiled code (inductor.freezing), and were changed")
             return
         change = _first_change(self._measured_with, _describe(self._model))
         if change and self._model.training:
@@ -124,7 +115,7 @@ class Optimized:
         now = _describe(self._model)
         if raced.eligible:
             self._measured_with, self._why_unused, self._function = now, "", self._chosen
-            _log.info("%s has changed, and the form %r was verified again", self._report.name, raced.form.label)
+            _log.info("%s has changed, and the form %r was verified again", self._report.name, raced.label)
         else:
             self._set_unused(f"{_first_change(self._measured_with, now)}, and {raced.result.why or 'it failed'}")
         return self._model(*args, **kwargs)
@@ -141,6 +132,35 @@ class Optimized:
             "fix: copy or save the model inside (`.rocsolid.model`, `.state_dict()`), and call rs.optimize on the copy"
         )
         raise UsageError(msg)
+
+
+class _ConstantWeights:
+    """A form whose compiled code has the weights as constants: before each call, checks that nothing was written to them."""
+
+    def __init__(self, function: Callable[..., Any], model: Any, on_change: Callable[[], None]) -> None:
+        self.function = function
+        self._model = model
+        self._on_change = on_change
+        tensors = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
+        self._tensors = [tensor for tensor in tensors if not tensor.is_inference()]  # those have no version
+        self._versions: list[int] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._versions is None:
+            return self._first_call(*args, **kwargs)
+        if [tensor._version for tensor in self._tensors] != self._versions:  # noqa: SLF001 - torch documents no other name
+            self._on_change()
+            return self._model(*args, **kwargs)
+        return self.function(*args, **kwargs)
+
+    def _first_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Find out which tensors the model itself writes to, such as a cache: they are not constants."""
+        before = [tensor._version for tensor in self._tensors]  # noqa: SLF001
+        result = self.function(*args, **kwargs)
+        pairs = zip(self._tensors, before, strict=True)
+        self._tensors = [tensor for tensor, version in pairs if tensor._version == version]  # noqa: SLF001
+        self._versions = [tensor._version for tensor in self._tensors]  # noqa: SLF001
+        return result
 
 
 class OptimizedModule(WrappedModule):
@@ -226,7 +246,7 @@ def _first_change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     return ""
 
 
-def optimized(
+def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     model: Callable[..., Any],
     examples: Sequence[Example],
     plan: Plan,
@@ -235,19 +255,26 @@ def optimized(
     budget_s: float | None,
     artefacts: Path | None = None,
     tolerance: Tolerance = Tolerance(),
+    tried_settings: Sequence[TriedSetting] = (),
     on_step: OnStep = ignore_step,
 ) -> Any:
-    """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU."""
+    """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU.
+
+    The values in `tried_settings` are tried one after the other with the fastest compiled form, and kept if they make it faster.
+    """
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
     remove_skip_marks()
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
         expected = expect(model, examples, tolerance)
 
-        def forms() -> Forms:
-            return available_forms(model, plan, capture, budget_s, whole_model=saved.traces.model)
+        def forms(settings: Sequence[Decision] = (), deadline_s: float | None = budget_s) -> Forms:
+            return available_forms(
+                model, with_decisions(plan, settings), capture, deadline_s, whole_model=saved.traces.model
+            )
 
+        form_race = FormRace(examples=examples, expected=expected, deadline=deadline, on_step=on_step)
         outcome = _recheck_or_race(
-            forms, saved, partial(race_forms, examples=examples, expected=expected, deadline=deadline, on_step=on_step)
+            forms, saved, form_race, {} if plan.tuned else {x.decision.id: x for x in tried_settings}
         )
     report = OptimizeReport(
         name=getattr(model, "__name__", type(model).__name__),
@@ -255,93 +282,53 @@ def optimized(
         profile=plan.profile,
         forms=tuple(raced.result for raced in outcome.forms),
         chosen=outcome.winner.form,
+        settings=outcome.winner.settings,
         why=outcome.why,
         noise=outcome.noise,
         example_count=len(examples),
     )
     freezing = plan.get("inductor.freezing")
-    constants = freezing is not None and bool(freezing.value) and report.chosen.compiles
+    frozen = outcome.winner.settings.get("inductor.freezing", freezing is not None and freezing.value)
+    constants = bool(frozen) and report.chosen.compiles
     return optimized_module(Optimized(outcome.winner.made, model, report, weights_are_constants=constants))
 
 
+def with_decisions(plan: Plan, decisions: Sequence[Decision]) -> Plan:
+    """Return the plan with these values."""
+    return replace(plan, decisions=tuple({d.id: d for d in (*plan, *decisions)}.values()))
+
+
 def _recheck_or_race(
-    make_forms: Callable[[], Forms], saved: SavedRun, run: Callable[..., "RaceOutcome"]
-) -> "RaceOutcome":
+    make_forms: MakeForms, saved: SavedRun, form_race: FormRace, tried_settings: Mapping[str, TriedSetting]
+) -> RaceOutcome:
     """Return the fastest form of an earlier process if it is still correct and faster than eager; otherwise measure all forms."""
     traces, saved_winner = saved.traces, saved.winner
-    forms = make_forms()
+    allowed = saved.settings.items() <= {name: x.decision.value for name, x in tried_settings.items()}.items()
+    forms = make_forms([tried_settings[name].decision for name in saved.settings]) if allowed else {}
     if saved_winner is not None and saved_winner in forms:
         with gc_paused():  # a garbage collection after the import of torch would take a tenth of these few seconds
-            outcome = run(_with_eager(forms, saved_winner), limits=_RECHECK, tracing=traces.tracing)
+            outcome = form_race.run(
+                _with_eager(forms, saved_winner), limits=_RECHECK, tracing=traces.tracing, settings=saved.settings
+            )
         if outcome.winner.form is not Form.EAGER:
             outcome.why += f"; the other forms were measured on {saved.race_date} and were not faster"
             return outcome
         traces.disable()
-        forms = make_forms()
-    outcome = run(forms, tracing=traces.tracing)
-    saved.winner = outcome.winner_to_save
+    outcome = form_race.run(make_forms(), tracing=traces.tracing)
+    limit = min(form_race.deadline, time.perf_counter() + _SETTINGS_S)
+    for tried in tried_settings.values():
+        outcome = form_race.try_setting(outcome, tried, make_forms, tried_settings, limit)
+    saved.winner, saved.settings = outcome.winner_to_save, outcome.winner.settings
     if traces.enabled and outcome.winner.form is Form.COMPILED:
         # Code that was traced for saving lacks guards, and without a graph this process would run it in every call: compile it again.
         traces.disable()
-        outcome = run(_with_eager(make_forms(), Form.COMPILED))
+        outcome = form_race.run(_with_eager(make_forms(), Form.COMPILED))
     return outcome
 
 
 def _with_eager(forms: Forms, form: Form) -> Forms:
     """Return only one form, and eager as the baseline."""
     return {kept: forms[kept] for kept in (Form.EAGER, form)}
-
-
-@dataclass
-class RaceOutcome:
-    """The result of a race between forms."""
-
-    forms: Sequence[RacedForm]
-    winner: RacedForm
-    why: str
-    noise: float
-
-    @property
-    def winner_to_save(self) -> Form | None:
-        """The fastest form, for the next process; None if a form was skipped or no form was faster than eager."""
-        complete = all(raced.result.outcome is not FormOutcome.SKIPPED for raced in self.forms)
-        return self.winner.form if complete and self.winner.form is not Form.EAGER else None
-
-
-def race_forms(
-    makers: Forms,
-    *,
-    examples: Sequence[Example],
-    expected: Sequence[Expectation],
-    deadline: float,
-    limits: RaceLimits = _FULL_RACE,
-    tracing: Callable[[Form], AbstractContextManager[bool]] = lambda _: nullcontext(False),
-    on_step: OnStep = ignore_step,
-) -> RaceOutcome:
-    """Prepare the forms, race the eligible ones, and release the graphs of the others.
-
-    A form is prepared inside `tracing(form)`, which yields whether Dynamo traces are saved or used. If they are and the form fails, it
-    is prepared once more without them.
-    """
-    forms = raced_forms(makers)
-    for index, raced in enumerate(forms):
-        what = "running eager" if raced.form is Form.EAGER else f"setting up and verifying {raced.form.label!r}"
-        on_step(Step(what=what, done=index, total=len(forms) + 1))
-        form_deadline = float("inf") if raced.form is Form.EAGER else deadline
-        with tracing(raced.form) as uses_traces:
-            prepare(raced, examples, expected, form_deadline)
-        if uses_traces and raced.result.outcome is FormOutcome.FAILED:
-            prepare(raced, examples, expected, form_deadline)
-        if raced.form is Form.EAGER and (why := why_not_comparable(raced)):
-            raced.function = raced.make()
-            raced.result = replace(raced.result, outcome=FormOutcome.CHOSEN, why=why)
-            _log.warning("%s", why)
-            return RaceOutcome(forms=forms, winner=raced, why=why, noise=0.0)
-    remaining_s = max(1.0, min(limits.seconds, deadline - time.perf_counter()))
-    times = run_race(forms, examples, RaceLimits(remaining_s, limits.rounds), on_step)
-    winner, why = choose_winner(forms, times)
-    close_others(forms, winner)
-    return RaceOutcome(forms=forms, winner=winner, why=why, noise=times.noise)
 
 
 def available_forms(
@@ -382,13 +369,6 @@ def _tuned_only(forms: Forms, tuned: Tuned) -> Forms:
 
 def _make_captured(capture: Capture, make: MakeForm) -> Callable[[], Captured]:
     return lambda: capture(make())
-
-
-def close_others(forms: Sequence[RacedForm], winner: RacedForm, keep: object = None) -> None:
-    """Release the graphs of the forms that were not chosen, except that of the function `keep`."""
-    for raced in forms:
-        if raced is not winner and raced.function is not keep and isinstance(raced.function, Captured):
-            raced.function.close()
 
 
 def device_and_versions() -> str:

@@ -17,7 +17,8 @@ from rocsolid.model.log import log as _log
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
 from rocsolid.numerics import Tolerance
 from rocsolid.optimize.example_inputs import Example
-from rocsolid.optimize.optimized import Capture, Optimized, close_others, device_and_versions
+from rocsolid.optimize.form_race import close_others
+from rocsolid.optimize.optimized import Capture, Optimized, device_and_versions
 from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, expect, prepare, run_race, why_not_comparable
 from rocsolid.runtime.background_thread import run_in_background
 

@@ -16,6 +16,7 @@ from rocsolid.model.form import Form
 from rocsolid.model.log import log as _log
 from rocsolid.model.optimize_report import FormOutcome, FormResult
 from rocsolid.model.progress import OnStep, Step, ignore_step
+from rocsolid.model.setting import Value
 from rocsolid.model.timing import Verdict
 from rocsolid.model.verify_report import Accuracy, TensorError
 from rocsolid.numerics import Tolerance, error_limit, spread_between
@@ -42,17 +43,23 @@ class RacedForm:
 
     form: Form
     make: MakeForm
+    settings: Mapping[str, Value] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
     result: FormResult = field(init=False)
 
     def __post_init__(self) -> None:
-        self.result = FormResult(form=self.form, outcome=FormOutcome.SKIPPED)
+        self.result = FormResult(form=self.form, settings=self.settings, outcome=FormOutcome.SKIPPED)
+
+    @property
+    def label(self) -> str:
+        """The form and its settings, for messages."""
+        return self.result.label
 
     @property
     def made(self) -> Callable[..., Any]:
         """The function; raises LookupError if it was not made."""
         if self.function is None:
-            msg = f"the form {self.form.label!r} was not made"
+            msg = f"the form {self.label!r} was not made"
             raise LookupError(msg)
         return self.function
 
@@ -62,9 +69,11 @@ class RacedForm:
         return self.function is not None and self.result.outcome is FormOutcome.NOT_CHOSEN
 
 
-def raced_forms(makers: Mapping[Form, MakeForm]) -> list[RacedForm]:
-    """Return a `RacedForm` for each form, in the given order."""
-    return [RacedForm(form=form, make=make) for form, make in makers.items()]
+def raced_forms(makers: Mapping[Form, MakeForm], settings: Mapping[str, Value]) -> list[RacedForm]:
+    """Return a `RacedForm` for each form, in the given order. The compiled ones are made with these settings."""
+    return [
+        RacedForm(form=form, make=make, settings=settings if form.compiles else {}) for form, make in makers.items()
+    ]
 
 
 @dataclass
@@ -120,7 +129,7 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
             result = _check_compiled(result, function, compiled_runs)
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
         result = replace(result, outcome=FormOutcome.FAILED, why=f"{type(failure).__name__}: {first_line(failure)}")
-        _log.warning("the form %r failed and is excluded: %s", raced.form.label, result.why)
+        _log.warning("the form %r failed and is excluded: %s", raced.label, result.why)
     raced.result = replace(
         result,
         setup_s=time.perf_counter() - started,
@@ -134,7 +143,7 @@ def _check_compiled(result: FormResult, function: Any, compiled_runs: CompiledRu
     reasons = [fallback.why for state in states for fallback in state.report().eager]
     if states and compiled_runs.only_eager:
         why = f"torch ran it in eager: {(*reasons, 'no compiled code was run')[0]}"
-        _log.warning("the form %r is excluded: %s", result.form.label, why)
+        _log.warning("the form %r is excluded: %s", result.label, why)
         return replace(result, outcome=FormOutcome.FAILED, why=why)
     if reasons:
         return replace(result, why="; ".join(filter(None, (result.why, f"a part of it runs in eager: {reasons[0]}"))))
@@ -211,7 +220,7 @@ def run_race(
 
         return call
 
-    calls = {raced.form.label: call_all(raced.made) for raced in forms if raced.eligible}
+    calls = {raced.label: call_all(raced.made) for raced in forms if raced.eligible}
 
     def on_round(index: int, samples_ms: Mapping[str, Sequence[float]]) -> None:
         medians = {label: median(samples_ms[label]) for label in calls if samples_ms[label]}
@@ -227,7 +236,7 @@ def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, s
     """Return the fastest form and the reason. If a simpler form is as fast, it is returned instead; `forms` are ordered, simplest first."""
     eligible = [raced for raced in forms if raced.eligible]
     for raced in eligible:
-        label = raced.form.label
+        label = raced.label
         raced.result = replace(
             raced.result,
             timing=times.timing(label),
@@ -259,12 +268,12 @@ def _fastest(eligible: Sequence[RacedForm], times: Race) -> RacedForm:
     Eager is measured twice in each round; the difference of the two is the noise for comparisons with eager. This noise comes mostly from the CPU. Graphs hardly use the CPU, so two forms other than eager are compared directly, round by round.
     """
     eager, *others = eligible
-    best = min(eligible, key=lambda raced: times.timing(raced.form.label).median_ms)
-    if best is eager or times.against_baseline(best.form.label).verdict is not Verdict.FASTER:
+    best = min(eligible, key=lambda raced: times.timing(raced.label).median_ms)
+    if best is eager or times.against_baseline(best.label).verdict is not Verdict.FASTER:
         return eager
     rounds = times.samples_ms
     for raced in others:
-        verdict = compare(rounds[raced.form.label], rounds[best.form.label]).verdict if raced is not best else None
+        verdict = compare(rounds[raced.label], rounds[best.label]).verdict if raced is not best else None
         if verdict in (None, Verdict.SAME, Verdict.SLOWER):  # the verdict is about `best` compared with `raced`
             return raced
     return best

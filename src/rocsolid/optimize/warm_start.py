@@ -11,9 +11,9 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch.nn.parameter import is_lazy
 from rocsolid.measure import user_cache
 from rocsolid.model.form import Form
 from rocsolid.model.plan import Plan
+from rocsolid.model.setting import Value
 from rocsolid.optimize.dynamo_traces import DynamoTraces
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.prewarm import prewarm_libraries
@@ -41,6 +42,7 @@ class SavedRun:
 
     traces: DynamoTraces
     winner: Form | None = None
+    settings: Mapping[str, Value] = field(default_factory=dict)  # values that the winner has besides those of the plan
     race_date: str = ""  # when all forms were measured, and the winner was the fastest
 
 
@@ -104,14 +106,14 @@ def warm_start(
             saved.traces.load()
         else:
             saved.traces.disable()  # without a graph, every call needs all guards, and saved traces lack some
-    previous_winner = saved.winner
+    previous = (saved.winner, saved.settings)
     with without_pool_warmup() if usable else nullcontext():
         yield saved
     if not usable:
         artefacts = torch.compiler.save_cache_artifacts()
         usable = artefacts is not None and bool(artefacts[0]) and user_cache.write(file, artefacts[0])
-    if usable and saved.winner != previous_winner:
-        _save_winner(file, saved.winner)
+    if usable and (saved.winner, saved.settings) != previous:
+        _save_winner(file, saved)
     if usable and saved.winner is Form.COMPILED_GRAPH:
         saved.traces.save()
 
@@ -122,14 +124,16 @@ def _read_winner(file: Path, saved: SavedRun) -> None:
     try:
         document = json.loads(user_cache.read_bytes(winner_file) or b"{}")
         saved.winner, saved.race_date = Form(document["winner"]), str(document["race_date"])
+        saved.settings = dict(document["settings"])
     except (ValueError, LookupError, TypeError, RecursionError):
         saved.winner = None
 
 
-def _save_winner(file: Path, winner: Form | None) -> None:
+def _save_winner(file: Path, saved: SavedRun) -> None:
     winner_file = file.with_suffix(".json")
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
-    document = {"winner": winner.label if winner else "", "race_date": today}
+    winner = saved.winner.label if saved.winner else ""
+    document = {"winner": winner, "settings": dict(saved.settings), "race_date": today}
     user_cache.write_bytes(winner_file, json.dumps(document).encode() + b"\n")
 
 

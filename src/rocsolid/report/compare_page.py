@@ -1,6 +1,6 @@
 """The comparison of two traces as one self-contained HTML page."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rocsolid.model.trace import KernelChange, MetricChange, OperatorChange, TraceComparison
 from rocsolid.report.html import Html, tag
@@ -27,15 +27,15 @@ _KERNEL_HEADINGS = (
 _OPERATOR_HEADINGS = (
     "operator",
     "inputs",
-    "category",
     "matched by",
-    "events before",
-    "events after",
     "time before",
     "time after",
     "difference",
     "kernel before",
     "kernel after",
+    "events before",
+    "events after",
+    "category",
 )
 
 
@@ -64,10 +64,14 @@ def comparison_html(comparison: TraceComparison) -> str:
             ("operator", "before", "after", "difference"),
             [_total(row) for row in comparison.by_operator],
         ),
+        (tag("h2", "Own device time by module"), _metrics("modules", comparison.modules))
+        if comparison.modules
+        else None,
+        (tag("h2", "Steps (host time)"), _metrics("steps", comparison.steps)) if comparison.steps else None,
         tag("h2", "Device time by operator and shape"),
-        sortable("operators", _OPERATOR_HEADINGS, [_operator(row) for row in comparison.operators]),
+        sortable("operators", _OPERATOR_HEADINGS, [_operator(row, comparison.labels) for row in comparison.operators]),
         tag("h2", "Kernels"),
-        sortable("kernels", _KERNEL_HEADINGS, [_kernel(row) for row in comparison.kernels]),
+        sortable("kernels", _KERNEL_HEADINGS, [_kernel(row, comparison.labels) for row in comparison.kernels]),
         styles=("trace.css",),
     )
 
@@ -96,25 +100,25 @@ def _total(row: MetricChange) -> Sequence[Cell]:
     return row.name, *times(row.before, row.after), _difference(row.after - row.before)
 
 
-def _operator(row: OperatorChange) -> Sequence[Cell]:
+def _operator(row: OperatorChange, labels: Mapping[str, str]) -> Sequence[Cell]:
     return (
-        row.operator or "(unknown or different)",
+        row.operator or f"other {row.category.value}",
         row.shape,
-        row.category.value,
         row.match.value,
-        *counts(row.before_count, row.after_count),
         *times(row.before_ns, row.after_ns),
         _difference(row.delta_ns),
-        row.before_kernel,
-        row.after_kernel,
+        labels.get(row.before_kernel, row.before_kernel),
+        labels.get(row.after_kernel, row.after_kernel),
+        *counts(row.before_count, row.after_count),
+        row.category.value,
     )
 
 
-def _kernel(row: KernelChange) -> Sequence[Cell]:
+def _kernel(row: KernelChange, labels: Mapping[str, str]) -> Sequence[Cell]:
     return (
         row.change.value,
-        row.before,
-        row.after,
+        labels.get(row.before, row.before),
+        labels.get(row.after, row.after),
         row.operator,
         row.category.value,
         *counts(row.before_count, row.after_count),

@@ -10,6 +10,7 @@ from rocsolid.report.probe_text import summary_line
 from rocsolid.report.terminal import Terminal
 
 _INDENT = " " * 7
+_OTHER_FILES = "In tests, benchmarks, examples and scripts:"
 
 
 def lint_text(record: LintRecord, terminal: Terminal, *, verbose: bool = False) -> str:
@@ -17,6 +18,9 @@ def lint_text(record: LintRecord, terminal: Terminal, *, verbose: bool = False) 
     explained: set[str] = set()
     blocks = []
     for finding in record.findings:
+        role = str(finding.facts.get("role", ""))
+        if role and _OTHER_FILES not in blocks:
+            blocks.append(_OTHER_FILES)
         reason = f"{finding.code} {finding.why}"
         blocks.append(_finding(finding, terminal, full=verbose or reason not in explained))
         explained.add(reason)
@@ -72,6 +76,9 @@ def _summary(record: LintRecord, terminal: Terminal) -> str:
         f"{_count(record.in_baseline, 'finding')} in the baseline" if record.in_baseline else "",
         f"{_count(record.below_confidence, 'less certain finding')} hidden, in code that is perhaps never compiled or captured (show with --confidence anywhere)"
         if record.below_confidence
+        else "",
+        f"{_count(record.in_other_files, 'finding')} in tests, benchmarks, examples and scripts (show with --all-files)"
+        if record.in_other_files
         else "",
         f"{_count(len(record.skipped), 'file')} skipped" if record.skipped else "",
     ]

@@ -27,7 +27,7 @@ def optimize_html(report: OptimizeReport) -> str:
     return page(
         f"{report.name}: forms",
         report.machine,
-        tag("p", tag("b", report.chosen.label), f" was chosen, because {report.why}."),
+        tag("p", tag("b", report.chosen_label), f" was chosen, because {report.why}."),
         tag("p", f"Profile {report.profile}; noise of this run {report.noise:.1%}.", class_="faint"),
         _plot(report),
         tag("h2", "Forms"),
@@ -41,7 +41,7 @@ def _row(result: FormResult) -> list[Cell]:
     empty: Cell = ("", float("inf"))
     measured = times(timing.median_ms * 1e6, timing.low_ms * 1e6, timing.high_ms * 1e6) if timing else (empty,) * 3
     return [
-        result.form.label,
+        result.label,
         result.outcome.value,
         *measured,
         (f"{comparison.speedup:.2f}", comparison.speedup) if comparison else empty,
@@ -70,7 +70,7 @@ def _plot(report: OptimizeReport) -> Html | None:
         fill = "var(--accent, #2f6db5)" if result.outcome is FormOutcome.CHOSEN else "#9aa4b2"
         label_x, low_x, high_x = _LABEL_WIDTH - 10, f"{_LABEL_WIDTH + low:.1f}", f"{_LABEL_WIDTH + high:.1f}"
         lines += [
-            tag("text", result.form.label, x=label_x, y=top + 14, text_anchor="end", font_size=13, fill="currentColor"),
+            tag("text", result.label, x=label_x, y=top + 14, text_anchor="end", font_size=13, fill="currentColor"),
             tag("rect", x=_LABEL_WIDTH, y=top, width=f"{bar:.1f}", height=18, rx=3, fill=fill),
             tag("line", x1=low_x, x2=high_x, y1=top + 9, y2=top + 9, stroke="currentColor", stroke_width=2),
         ]

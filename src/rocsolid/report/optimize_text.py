@@ -17,10 +17,10 @@ _LARGE_NOISE = 0.2
 
 def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str = "") -> str:
     """Return the chosen form, a table of all forms, the noise, and what to do next."""
-    headline = f"{report.name}: {report.chosen.label!r} was chosen, because {report.why}"
+    headline = f"{report.name}: {report.chosen_label!r} was chosen, because {report.why}"
     lines = [terminal.paint(terminal.wrap(headline, indent="  ", first=""), "bold")]
     lines.append(terminal.wrap(f"{report.machine}, profile {report.profile}", indent="  "))
-    width = max(len(result.form.label) for result in report.forms)
+    width = max(len(result.label) for result in report.forms)
     for result in report.forms:
         lines += _form(result, width, terminal)
     if any(result.timing for result in report.forms):
@@ -37,7 +37,7 @@ def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str =
 
 def _form(result: FormResult, width: int, terminal: Terminal) -> Iterator[str]:
     marker = "*" if result.outcome is FormOutcome.CHOSEN else " "
-    label = terminal.paint(f"{marker} {result.form.label:<{width}}", *_COLOURS.get(result.outcome, ()))
+    label = terminal.paint(f"{marker} {result.label:<{width}}", *_COLOURS.get(result.outcome, ()))
     parts = [str(result.timing) if result.timing else result.outcome.value]
     if result.against_eager:
         parts.append(f"{result.against_eager.speedup:.2f} times as fast")
@@ -58,5 +58,6 @@ def _next_steps(report: OptimizeReport, workload: str) -> Iterator[str]:
         yield f"rocsolid profile {workload} shows where the time goes"
         yield f"rocsolid tune {workload} also tries compiler settings"
     else:
-        yield "in your program: fast = rs.optimize(model, example_inputs), then call fast instead of model"
+        freeze = ", freeze=True" if report.settings.get("inductor.freezing") else ""
+        yield f"in your program: fast = rs.optimize(model, example_inputs{freeze}), then call fast instead of model"
         yield f"rocsolid tune {workload} also tries compiler settings"

@@ -1,6 +1,6 @@
 """Trace reports and comparisons as text for a terminal."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rocsolid.catalog.counters import HARDWARE_COUNTERS
@@ -17,6 +17,7 @@ from rocsolid.model.trace import (
     KernelUtilization,
     MatchLevel,
     MetricChange,
+    OperatorChange,
     OperatorRow,
     Ranks,
     TraceComparison,
@@ -131,6 +132,7 @@ def unknown_text(device: DeviceTrace) -> str:
 def operator_text(row: OperatorRow) -> str:
     """Return the name of an operator with its shapes, or what is known about work without one."""
     name = row.name or f"({row.category.value}, operator unknown)"
+    name += f" ({row.category.value})" if row.name and not row.shape else ""
     graph = " in graphs" if row.in_graph else ""
     return f"{name}{graph} {row.shape} {row.element_type}".strip() if row.shape else f"{name}{graph}"
 
@@ -442,6 +444,8 @@ def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose:
         for title, rows in (
             ("summary", comparison.metrics),
             ("device time by category", comparison.categories),
+            ("own device time by module", comparison.modules),
+            ("steps (host time)", comparison.steps if verbose else comparison.steps[:_MAX_ROWS]),
             ("idle time by cause", comparison.idle),
         )
         if rows
@@ -450,7 +454,7 @@ def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose:
     tables[1:1] = operators
     shown = comparison.kernels if verbose else comparison.kernels[: 2 * _MAX_ROWS]
     counts = [f"{sum(row.change is kind for row in comparison.kernels)} {kind.value}" for kind in KernelChangeKind]
-    kernels = [_kernel_change(row, max(24, terminal.width - 62)) for row in shown]
+    kernels = [_kernel_change(row, comparison.labels, max(45, terminal.width - 62)) for row in shown]
     tables.append(
         _table(terminal, f"kernels: {', '.join(counts)}", ("", "", "operator", "before", "after", "change"), kernels)
     )
@@ -480,6 +484,7 @@ def comparison_verdict(comparison: TraceComparison) -> Iterator[str]:
         time(sum(getattr(r, f"{side}_ns") for r in rows if r.match is MatchLevel.NONE)) for side in ("before", "after")
     ]
     yield f"matched: {', '.join(shares)}; unmatched: {left[0]} before, {left[1]} after"
+    yield from (f"uncertain: {doubt}" for doubt in comparison.doubts)
     steps = comparison.before_steps, comparison.after_steps
     if steps[0] != steps[1] and all(steps):
         per_step = [time(total_ns / count) for total_ns, count in zip((before, after), steps, strict=True)]
@@ -493,10 +498,10 @@ def _operator_changes(comparison: TraceComparison, terminal: Terminal, *, rows: 
         (short_name(r.name, 50), time(r.before), time(r.after), _signed(r.after - r.before))
         for r in comparison.by_operator[:rows]
     ]
-    width = max(24, terminal.width - 64)
+    width = max(45, terminal.width - 64)
     shapes = [
         (
-            short_name(" ".join(filter(None, (r.operator or r.category.value, r.shape))), width),
+            _change_label(r, comparison.labels, width),
             r.match.value,
             f"{r.before_count:,}× {time(r.before_ns)}",
             f"{r.after_count:,}× {time(r.after_ns)}",
@@ -508,6 +513,28 @@ def _operator_changes(comparison: TraceComparison, terminal: Terminal, *, rows: 
         _table(terminal, "device time by operator", ("", "before", "after", "change"), totals),
         _table(terminal, "device time by operator and shape", ("", "matched by", "before", "after", "change"), shapes),
     ]
+
+
+def _change_label(row: OperatorChange, labels: Mapping[str, str], width: int) -> str:
+    """Return the operator and its shapes; for work that is matched by order, the kernel before and after."""
+    if row.match is MatchLevel.ORDER:
+        return _two_kernels(row.before_kernel, row.after_kernel, labels, width)
+    about = row.shape or (f"({row.category.value})" if row.operator else "")
+    return short_name(f"{row.operator or row.category.value} {about}".strip(), width)
+
+
+def _two_kernels(before: str, after: str, labels: Mapping[str, str], width: int) -> str:
+    """Return the names of one kernel, or of a kernel and the one that replaced it."""
+    if before == after or not (before and after):
+        return short_name(_label(after or before, labels), width)
+    return " → ".join(short_name(_label(name, labels), (width - 3) // 2) for name in (before, after))
+
+
+def _label(name: str, labels: Mapping[str, str]) -> str:
+    """Return the short name of a kernel. The tile of a Tensile kernel says more than the layout in front of it."""
+    label = labels.get(name, name)
+    tile = label.find(" MT")
+    return f"Tensile{label[tile:]}" if label.startswith("Tensile ") and tile > 0 else label
 
 
 def _signed(ns: int) -> str:
@@ -522,10 +549,9 @@ def _metric_change(row: MetricChange) -> tuple[str, str, str, str]:
     return label, show(row.before), show(row.after), change if row.before or row.after else ""
 
 
-def _kernel_change(row: KernelChange, width: int) -> tuple[str, ...]:
-    name = short_name(row.after or row.before, width)
+def _kernel_change(row: KernelChange, labels: Mapping[str, str], width: int) -> tuple[str, ...]:
     return (
-        name,
+        _two_kernels(row.before, row.after, labels, width),
         row.change.value,
         short_name(row.operator, 20),
         f"{row.before_count}× {time(row.before_ns)}" if row.before else "–",

@@ -16,7 +16,7 @@ from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
 from rocsolid.model.log import log as _log
 from rocsolid.model.plan import Decision, Plan
-from rocsolid.model.setting import Channel
+from rocsolid.model.setting import Channel, Owner
 from rocsolid.runtime.compile_deadline import deadline
 from rocsolid.runtime.guard import refusal_finding, source_line
 from rocsolid.runtime.signature import CallSignature, differences, nearest, parameter_names, signature_of
@@ -224,7 +224,9 @@ def choose_options(
     from_mode = modes.mode_options(mode, dynamic=dynamic) if mode else {}
     passed = {name.replace("-", "_"): value for name, value in (options or {}).items()}
     requested = {**from_mode, **passed}
-    chosen: dict[str, object] = {name: d.value for name, d in decisions.items()}
+    # Dynamo reuses code that was compiled with equal options, so the scoped values are among them, too.
+    scoped = {d.name: d.value for d in _scoped_decisions(plan) if d.owner is Owner.INDUCTOR and d.value}
+    chosen: dict[str, object] = {**scoped, **{name: d.value for name, d in decisions.items()}}
     refused = []
     for name, value in requested.items():
         decision = decisions.get(name)

@@ -30,6 +30,7 @@ _CODE: Final = (
     "from rocsolid.torchapi.name_probes import main; main()"
 )
 _PROBES: Final[dict[str, Callable[[Any], object]]] = {}
+_GRAPH_HOOKS: Final = ("capture_start", "capture_end", "replay_start", "replay_end")
 _RESULT_MARK: Final = "rocsolid-probes:"
 
 
@@ -126,6 +127,21 @@ def _dispatch_mode(mode: Any) -> object:
     with Mode():
         torch.ones(2) + 1
     return "aten::add.Tensor" in seen
+
+
+@_probes("torch.autograd._profiler_enabled")
+def _profiler_enabled(enabled: Any) -> object:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]):
+        inside = enabled()
+    return inside and not enabled()
+
+
+@_probes(*(f"torch.cuda.graphs.register_graph_{when}_hook" for when in _GRAPH_HOOKS))
+def _graph_hook(register: Any) -> object:
+    register(lambda graph: graph).remove()
+    return True
 
 
 @_probes("torch._C._dispatch_has_kernel_for_dispatch_key")

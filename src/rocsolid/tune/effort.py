@@ -17,6 +17,15 @@ class TrialUpdate:
     left_s: float  # time left for trials; the rest of the budget is for the final comparison
 
 
+def fastest_so_far(trials: Sequence[TrialRecord]) -> str:
+    """Return the fastest trial as text, such as `1.2 ms (inductor.freezing=True)`; "" if none was measured."""
+    measured = [(trial.timing.median_ms, trial) for trial in trials if trial.timing]
+    if not measured:
+        return ""
+    fastest = min(measured, key=lambda pair: pair[0])[1]
+    return f"{str(fastest.timing).partition(' [')[0]} ({fastest.name})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Progress:
     """Callbacks that report the progress of a study; they do nothing by default."""

@@ -4,7 +4,9 @@ import copy
 import dataclasses
 import enum
 import functools
-from typing import Any
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, Generic, Optional, TypeVar, cast
 
 import pytest
 
@@ -15,6 +17,7 @@ from torch import nn
 import rocsolid as rs
 
 pytestmark = pytest.mark.torch
+T = TypeVar("T")
 
 
 class Box:
@@ -609,3 +612,73 @@ def test_a_masked_array(target: Any) -> None:
         assert torch.equal(g(x), x * total)
         assert torch.equal(g(x), x * total)
     assert g.report().replays
+
+
+Rows = dict[str, list[int] | Callable[[int], str]]
+
+
+def test_names_of_types_are_not_taken_for_state(target: Any) -> None:
+    def double(x: Any) -> Any:
+        return x * 2 if cast("Any", Rows) is not None and Rows.__args__ else x
+
+    captured = target.capture(double)
+    for factor in (1, 2, 3):
+        x = target.randn(4) * factor
+        assert torch.equal(captured(x), x * 2)
+
+    assert captured.report().replays == 2
+    assert not captured.report().refusals
+
+
+def test_attributes_that_nobody_can_set_are_not_restored(target: Any) -> None:
+    class Alias(types.GenericAlias):
+        """A class with read-only members, as extensions have them."""
+
+    alias = Alias(list, (int,))
+    seen = []
+
+    def double(x: Any) -> Any:
+        seen.append(alias.__args__)
+        return x * 2
+
+    captured = target.capture(double)
+    x = target.randn(4)
+
+    assert torch.equal(captured(x), x * 2)  # refused, because it appends to a list; and no error
+    assert len(seen) == 1
+    assert captured.report().refusals
+
+
+class Scaled(Generic[T]):
+    """Made by calling `Scaled[int]`."""
+
+    factor = 2.0
+
+
+Made = Scaled[int]
+Listed = list[Scaled]
+Either = Scaled | None
+Maybe = Optional[Scaled]  # noqa: UP045
+Noted = Annotated[Scaled, "a note"]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: x * Made().factor,
+        lambda x: x * Listed.__args__[0].factor,
+        lambda x: x * Either.__args__[0].factor,
+        lambda x: x * Maybe.__args__[0].factor,
+        lambda x: x * Noted.__origin__.factor,
+    ],
+    ids=["generic", "list", "union", "Optional", "Annotated"],
+)
+def test_a_class_behind_the_name_of_a_type(target: Any, run: Any) -> None:
+    captured, x = target.capture(run), target.randn(3)
+    try:
+        for factor in (2.0, 3.0, 4.0):
+            Scaled.factor = factor
+            for _ in range(2):
+                assert torch.equal(captured(x), x * factor)
+    finally:
+        Scaled.factor = 2.0

@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import Evidence, claim, issue, measured, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Tried, Variable, on
 
 _ROCM = on(Platform.ROCM)
 _CONFIG = "torch 2.13 _inductor/config.py"
@@ -19,7 +19,9 @@ _IMAGE_SETS_IT = source(
 )
 
 
-def _autotune(name: str, variable: str, summary: str, operation: str, cost: Evidence) -> Setting:
+def _autotune(
+    name: str, variable: str, summary: str, operation: str, cost: Evidence, tried_on_cpu: Tried | None = None
+) -> Setting:
     """One of the three autotuning settings, which differ only in the operations they benchmark."""
     return Setting(
         owner=Owner.INDUCTOR,
@@ -28,6 +30,7 @@ def _autotune(name: str, variable: str, summary: str, operation: str, cost: Evid
         summary=summary,
         variable=Variable(name=variable),
         candidates=(False, True),
+        tried_on_cpu=tried_on_cpu,
         recommendations=(
             Recommendation(
                 profile="safe",
@@ -103,6 +106,7 @@ SETTINGS = (
                 "call (off: 0.566 ms)."
             ),
         ),
+        tried_on_cpu=Tried(value=True, setup_factor=4.0),
     ),
     Setting(
         owner=Owner.INDUCTOR,

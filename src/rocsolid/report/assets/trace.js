@@ -210,9 +210,10 @@
     return null;
   }
 
-  function details(one) {
+  function details(one, most = Infinity) {
     const kind = one.lane.kind === "host" ? "" : ` · ${COLOURS[about.categories[one.lane.name[one.n]]]}`;
-    const lines = [about.names[one.lane.name[one.n]], `${nice(long(one.lane, one.n))} from ${nice(one.lane.start[one.n])}${kind}${one.lane.label ? ` · ${one.lane.label}` : ""}`];
+    const name = about.names[one.lane.name[one.n]];
+    const lines = [name.length > most ? `${name.slice(0, most)}…` : name, `${nice(long(one.lane, one.n))} from ${nice(one.lane.start[one.n])}${kind}${one.lane.label ? ` · ${one.lane.label}` : ""}`];
     const operator = one.lane.operator ? one.lane.operator[one.n] : 0, extra = one.lane.extra ? about.details[one.lane.extra[one.n]] : "";
     if (operator || extra) lines.push([operator ? `operator ${about.names[operator - 1]}` : "", extra].filter(Boolean).join("; "));
     const from = launchOf(one);
@@ -246,7 +247,7 @@
     const one = at(event.offsetX, event.offsetY);
     tip.hidden = !one;
     if (one) {
-      tip.textContent = details(one);
+      tip.textContent = details(one, 120);
       tip.style.left = `${Math.min(event.offsetX + 12, canvas.clientWidth - 260)}px`;
       tip.style.top = `${event.offsetY + 14}px`;
     }

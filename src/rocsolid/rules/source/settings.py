@@ -6,7 +6,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rocsolid.model.source import Assignment, Site, Source
-from rocsolid.rules.source.syntax import argument, is_true_on_rocm, keyword, literal, source_text
+from rocsolid.rules.source.syntax import argument, keyword, literal, source_text
+from rocsolid.rules.source.vendors import is_true_on_rocm
 
 CONFIG_MODULES: Final = {
     "torch._inductor.config": "inductor",

@@ -1,20 +1,15 @@
-"""Helpers for the checks of source code: create matches, read arguments, recognise vendor conditions."""
+"""Helpers for the checks of source code: create matches, read arguments."""
 
 import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
-from rocsolid.model.source import Assignment, Block, Edit, Region, Scope, Site, Source, SourceMatch
+from rocsolid.model.source import Assignment, Block, Edit, Region, Site, Source, SourceMatch
 
 _WORD_SEPARATORS: Final = re.compile(r"[\W_]+")
-ROCM_WORDS: Final = ("hip", "rocm", "amd", "gfx", "cdna")
-_VENDOR_WORDS: Final = (*ROCM_WORDS, "nvidia", "vendor", "version.cuda")
-_VENDOR_PREFIXES: Final = ("rocm", "hip", "amd", "nvidia", "mps", "xpu", "npu", "hpu")
-_NVIDIA_PACKAGES: Final = frozenset({"cutlass", "cuda", "tensorrt", "nvmath", "flashinfer", "deep_gemm"})
-_NVIDIA_WORDS: Final = ("nvidia", "is_cuda", "is_nvidia", "version.cuda")
+_MAX_NAMES: Final = 4  # between a use of a string and the string
 
 
 def match_at(
@@ -81,6 +76,34 @@ def literal(node: ast.AST | None) -> object:
     return None
 
 
+def constant_text(node: ast.AST | None, source: Source, depth: int = 0) -> str:
+    """The text of a string, also through names that the file assigns, f-strings, `+`, `.format(...)` and `tl.constexpr(...)`."""
+    if node is None or depth > _MAX_NAMES:
+        return ""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(constant_text(value, source, depth) for value in node.values)
+    if isinstance(node, ast.BinOp):
+        return constant_text(node.left, source, depth) + constant_text(node.right, source, depth)
+    if isinstance(node, ast.Call):
+        return _called_text(node, source, depth)
+    if isinstance(node, ast.Attribute) and node.attr == "value":
+        return constant_text(node.value, source, depth)
+    values = (a.value for a in source.assignments if isinstance(node, ast.Name) and a.name == node.id)
+    return next((text for value in values if (text := constant_text(value, source, depth + 1))), "")
+
+
+def _called_text(node: ast.Call, source: Source, depth: int) -> str:
+    function = source.scopes.get(node.func.id) if isinstance(node.func, ast.Name) else None
+    if function is not None and function.kind == "function":  # builds the text: all strings in it
+        strings = (n.value for n in ast.walk(function.node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        return "\n".join(strings)
+    is_format = isinstance(node.func, ast.Attribute) and node.func.attr == "format"
+    parts = [node.func.value] if is_format else node.args[:1]  # type: ignore[attr-defined]
+    return "".join(constant_text(part, source, depth) for part in parts)
+
+
 def words(node: ast.AST) -> Iterator[str]:
     """Every name, attribute and string in an expression, in lower case."""
     for part in ast.walk(node):
@@ -109,85 +132,6 @@ def mentions(node: ast.AST, wanted: tuple[str, ...]) -> bool:
 def condition_of(block: Block) -> ast.expr | None:
     """The condition of an enclosing `if` or `while`."""
     return getattr(block.node, "test", None) if block.kind in ("if", "while", "after") else None
-
-
-def is_vendor_specific(site: Site | Assignment) -> bool:
-    """Whether the code runs for one vendor only.
-
-    True if an enclosing `if`, an earlier `if` that returns, or a decorator checks the vendor; if the file stops its
-    import for other vendors; or if the function is named after a vendor.
-    """
-    conditions = (condition_of(block) for block in enclosing_blocks(site))
-    if any(condition is not None and checks_vendor(condition) for condition in conditions):
-        return True
-    return any(_is_scope_vendor_specific(scope) for scope in site.scope.self_and_parents())
-
-
-@lru_cache(maxsize=64)
-def _is_scope_vendor_specific(scope: Scope) -> bool:
-    if isinstance(scope.node, ast.Module):
-        exits = (s for s in scope.node.body if isinstance(s, ast.If) and _ends_import(s.body[-1]))
-        return any(checks_vendor(statement.test) for statement in exits)
-    decorators = getattr(scope.node, "decorator_list", ())
-    return any(checks_vendor(decorator) for decorator in decorators) or _is_named_after_vendor(scope)
-
-
-def _ends_import(statement: ast.stmt) -> bool:
-    """Whether the statement ends the import of the file: `raise`, `sys.exit()`, `pytest.skip()`."""
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        return ast.unparse(statement.value.func).rpartition(".")[2] in ("skip", "exit", "importorskip")
-    return isinstance(statement, ast.Raise)
-
-
-def checks_vendor(condition: ast.AST) -> bool:
-    """Whether a condition distinguishes vendors. `tensor.is_cuda` does not, `current_platform.is_cuda()` does."""
-    return mentions(condition, _VENDOR_WORDS) or any(_calls_is_cuda(node) for node in ast.walk(condition))
-
-
-def _calls_is_cuda(node: ast.AST) -> bool:
-    if isinstance(node, ast.Name):
-        return node.id.lower().strip("_") == "is_cuda"
-    called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-    return called.startswith("is_cuda") and "alike" not in called  # `is_cuda_alike` is true on ROCm too
-
-
-def _is_named_after_vendor(scope: Scope) -> bool:
-    """Whether the name says that the function or class is for one vendor. The name `cuda_graph` does not."""
-    parts = scope.name.lower().replace("_", ".").split(".")
-    return parts[-1] == "cuda" or any(part.startswith(_VENDOR_PREFIXES) for part in parts)
-
-
-def is_nvidia_only(source: Source) -> bool:
-    """Whether a file is for NVIDIA only, by its name or because it imports NVIDIA's packages at its top."""
-    imported = (s.name for s in source.imports if s.scope.kind == "module" and s.block is None)
-    return source.for_another_vendor or any(name.partition(".")[0] in _NVIDIA_PACKAGES for name in imported)
-
-
-def is_true_on_rocm(condition: ast.expr) -> bool | None:
-    """Whether a condition is true on ROCm; None if it does not check the vendor."""
-    if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
-        return _negated(is_true_on_rocm(condition.operand))
-    if isinstance(condition, ast.BoolOp):
-        return next((result for result in map(is_true_on_rocm, condition.values) if result is not None), None)
-    if isinstance(condition, ast.Compare) and len(condition.ops) == 1 and literal(condition.comparators[0]) is None:
-        names_rocm = _names_rocm(condition.left)
-        if isinstance(condition.comparators[0], ast.Constant):  # `torch.version.hip is None`
-            return _negated(names_rocm) if isinstance(condition.ops[0], (ast.Is, ast.Eq)) else names_rocm
-        return names_rocm
-    if isinstance(condition, ast.Compare) and len(condition.ops) == 1:  # `vendor == "amd"`
-        names_rocm = _names_rocm(condition.comparators[0])
-        return _negated(names_rocm) if isinstance(condition.ops[0], (ast.NotEq, ast.NotIn)) else names_rocm
-    return _names_rocm(condition)
-
-
-def _negated(value: bool | None) -> bool | None:  # noqa: FBT001 - the one operand of a negation
-    return None if value is None else not value
-
-
-def _names_rocm(node: ast.AST) -> bool | None:
-    if mentions(node, ROCM_WORDS):
-        return True
-    return False if mentions(node, _NVIDIA_WORDS) else None
 
 
 def enclosing_blocks(site: Site | Assignment) -> Iterator[Block]:

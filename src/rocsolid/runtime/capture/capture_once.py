@@ -257,7 +257,7 @@ def _warm_up_and_capture(
         raise CannotCapture(
             Reason.OUT_OF_MEMORY, missing, fix="capture fewer graphs (max_graphs=), or free GPU memory first"
         )
-    session = backend.new_session((*options.generators, *first.state.generators))
+    session = new_session(function, first, options, backend)
 
     def record() -> tuple[Graph, Any]:
         if options.eager_modules:
@@ -273,6 +273,16 @@ def _warm_up_and_capture(
         graph.close()
         raise CannotCapture(Reason.NO_GPU_WORK, "the call launches no work that a graph could replay")
     return graph, result
+
+
+def new_session(function: Function, first: FirstRun, options: Options, backend: Backend) -> Session:
+    """Return a new capture, which is also traced with `annotate=`."""
+    session = backend.new_session((*options.generators, *first.state.generators))
+    if not options.annotate:
+        return session
+    from rocsolid.runtime.capture.annotation import annotated
+
+    return annotated(session, options.annotate, function, uses_gpu=backend.uses_gpu)
 
 
 def run_capture(

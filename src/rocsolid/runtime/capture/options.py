@@ -15,6 +15,7 @@ _OUTPUTS = ("clone", "alias", "out")
 _ON_ERROR = ("eager", "raise")
 _POOLS = ("auto", "shared", "per-graph")
 _UNPAD = ("auto", "never")
+_TRACE_FOLDER = "rocsolid-captures"
 _BACKENDS = ("auto", "device", "record", "eager")
 
 
@@ -82,6 +83,7 @@ class Options:
     eager_modules: tuple[Any, ...] = ()
     backward: bool = False
     keep_graph: bool = False
+    annotate: str = ""  # the folder for traces of captures; empty: none are written
     simulate: str = ""
     tolerance: Tolerance = field(init=False)  # how much a replay may differ from eager
 
@@ -123,6 +125,14 @@ def parse_verify(given: object) -> Verify:
         return given
     _require_one_of("verify", str(given), ("first", "off"))
     return Verify() if given == "first" else Verify(rounds=0)
+
+
+def parse_annotate(given: object) -> str:
+    """Convert the value of `annotate=`: False, True for the default folder, or a folder."""
+    require_type("rs.capture: annotate", given, (bool, str, Path), "True, or a folder for the traces of captures")
+    if isinstance(given, bool):
+        return _TRACE_FOLDER if given else ""
+    return str(given)
 
 
 def parse_buckets(given: Mapping[str, Bucket | Sequence[Bucket]] | None) -> dict[str, tuple[Bucket, ...]]:

@@ -68,6 +68,7 @@ _GRAD_MODE_NAMES: Final = frozenset(
 _SEQUENCES: Final = (list, tuple, deque, set, frozenset)
 _LRU_CACHE: Final = type(functools.lru_cache(lambda: None))
 _METHOD_TYPES: Final = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
+_TYPING_MODULES: Final = ("typing", "typing_extensions")
 _UNKNOWN_POSITION: Final = "unknown"  # of an iterator
 _CONSTANTS: Final = (type(None), bool, int, float, complex, str, bytes, type(...), torch.dtype, torch.device, Enum)
 
@@ -221,7 +222,9 @@ class _Collector:
         return True
 
     def _visit(self, path: str, value: Any) -> None:  # noqa: C901, PLR0912 - one case for each kind of value
-        if getattr(type(value), "_rocsolid_captured", False):  # a captured function: continue with what it wraps
+        if _is_type_alias(value):
+            self._next.extend((path, named) for named in _named_types(value))
+        elif getattr(type(value), "_rocsolid_captured", False):  # a captured function: continue with what it wraps
             self._next.append((path, value.__rocsolid_function__))
         elif isinstance(value, torch.nn.Module):
             self._visit_module(path, value)
@@ -330,7 +333,11 @@ class _Collector:
 
     def _visit_slots(self, path: str, value: Any) -> None:
         for name in slot_names(type(value)):
-            self._add_attribute(joined(path, name), value, name)
+            current = getattr(value, name, MISSING)
+            if current is MISSING or _can_be_set(value, name, current):
+                self._add_attribute(joined(path, name), value, name)
+            else:  # a read-only member of an extension's class: nobody can put another object there
+                self._add(Reference(joined(path, name), value, name, current, by_attribute=True))
 
     def _add_attribute(self, path: str, holder: Any, name: str) -> None:
         reference = Reference(path, holder, name, None, by_attribute=True)
@@ -492,6 +499,30 @@ def _is_called_by_torch(cls: type, name: str, member: Any) -> bool:
     if issubclass(cls, torch.autograd.Function):
         return True
     return bool(bases) and (isinstance(member, property) or any(name in vars(base) for base in bases))
+
+
+def _is_type_alias(value: Any) -> bool:
+    """Return whether this is `list[int]`, `int | str` or `Optional[int]`: they take their attributes from the class that they name."""
+    return isinstance(value, (types.GenericAlias, types.UnionType)) or type(value).__module__ in _TYPING_MODULES
+
+
+def _named_types(alias: Any) -> Iterator[Any]:
+    for name in ("__origin__", "__value__"):
+        named = getattr(alias, name, None)
+        if isinstance(named, type) or _is_type_alias(named):
+            yield named
+    arguments = getattr(alias, "__args__", ())
+    yield from (
+        (x for x in arguments if isinstance(x, type) or _is_type_alias(x)) if isinstance(arguments, tuple) else ()
+    )
+
+
+def _can_be_set(holder: Any, name: str, current: Any) -> bool:
+    try:
+        object.__setattr__(holder, name, current)
+    except (AttributeError, TypeError):
+        return False
+    return True
 
 
 def slot_names(kind: type) -> Iterator[str]:

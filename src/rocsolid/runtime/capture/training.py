@@ -15,7 +15,7 @@ from rocsolid.errors import CaptureError
 from rocsolid.numerics import Comparison, Tolerance, compare, noise_between, result_leaves
 from rocsolid.runtime.capture.backends.base import Backend, Graph, Ordering
 from rocsolid.runtime.capture.call import Call
-from rocsolid.runtime.capture.capture_once import FirstRun, run_capture, warm_up
+from rocsolid.runtime.capture.capture_once import FirstRun, new_session, run_capture, warm_up
 from rocsolid.runtime.capture.entry import Entry, build_entry
 from rocsolid.runtime.capture.inputs import Buffer, make_copy_in
 from rocsolid.runtime.capture.options import Options
@@ -46,6 +46,7 @@ class FixedPass:
     """Forward and backward of the function on fixed tensors."""
 
     def __init__(self, function: Function, call: Call, buffers: Sequence[Buffer], state: ReachableState) -> None:
+        self.function = function
         self.inputs = [
             buffer.tensor.detach().requires_grad_(leaf.value.requires_grad)
             for buffer, leaf in zip(buffers, call.tensors, strict=True)
@@ -266,7 +267,7 @@ def _warm_up_and_capture(
 ) -> ForwardBackwardGraph:
     warm_up(fixed.both, first, initial, options.warmups)
     initial.restore()
-    session = backend.new_session((*options.generators, *first.state.generators))
+    session = new_session(fixed.function, first, options, backend)
 
     def record() -> ForwardBackwardGraph:
         session.begin()

@@ -9,6 +9,7 @@ import numpy as np
 from rocsolid.catalog.device_peaks import infer_peaks
 from rocsolid.model.trace import CaptureMatch, Category, DeviceRoofline, DeviceTrace, TraceFile
 from rocsolid.trace.analysis import host_activity, kernels
+from rocsolid.trace.analysis.capture_origins import add_captures
 from rocsolid.trace.analysis.capture_windows import CaptureWindows, find_captures
 from rocsolid.trace.analysis.counters import counter_rows, described_device, hardware_utilization, kernel_times
 from rocsolid.trace.analysis.gaps import classify_gaps, idle_times, longest_gaps
@@ -27,8 +28,13 @@ def analyze_trace(
 ) -> TraceFile:
     """Analyze the columns of one file; `origins` and `capture` are given when a trace of the capture was matched."""
     links = link_launches(columns)
-    origins = origins or find_origins(columns, links)
     captures = find_captures(columns, links)
+    if origins is None:
+        origins = find_origins(columns, links)
+        if captures.counts.recorded_launches and links.in_graph.any():  # the captures are in the same trace
+            own = add_captures(columns, links, origins, [columns], str(file))
+            if own.match.matched_kernels:
+                columns, origins, capture = own.columns, own.origins, own.match
     devices = sorted_unique(columns.device.device)
     result = TraceFile(
         file=str(file),
@@ -74,7 +80,7 @@ def _device(
     in_graph = links.in_graph[selection]
     categories = kernels.event_categories(columns, device, operator)
     peaks = _peaks(columns, device_id)
-    operators = kernels.operator_rows(columns, device, origins, in_graph, categories, peaks)
+    operators, order = kernels.operator_rows(columns, device, origins, in_graph, categories, peaks)
     time = device.end - device.start
     is_kernel, is_copy = device.kind == EventKind.KERNEL, device.kind == EventKind.COPY
     replayed = in_graph & is_kernel
@@ -106,6 +112,7 @@ def _device(
         graphs=host_activity.graph_rows(columns, device, in_graph, links),
         launches=host_activity.launch_stats(columns, device, selection, links),
         operators=operators,
+        order=order,
         collectives=host_activity.collective_time(device, categories),
         messages=host_activity.collective_rows(columns, device, categories),
         peaks=peaks,

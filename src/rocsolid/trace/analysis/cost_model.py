@@ -58,9 +58,54 @@ _CONVOLUTION: Final = {  # the positions of stride, padding and dilation among t
 _ONE_PASS: Final = re.compile(  # read the inputs, write one output of the broadcast shape
     r"^aten::(mul|add|sub|rsub|div|pow|neg|exp|log|log2|sqrt|rsqrt|sigmoid|tanh|silu|gelu|relu|where|clamp|clamp_min|clamp_max|"
     r"abs|eq|ne|ge|gt|le|lt|elu|cos|sin|minimum|maximum|threshold_backward|sigmoid_backward|tanh_backward|gelu_backward|"
-    r"silu_backward|masked_fill|_softmax|_log_softmax|native_layer_norm|_fused_rms_norm|native_group_norm|reciprocal|"
+    r"silu_backward|masked_fill|_softmax|_log_softmax|_softmax_backward_data|_log_softmax_backward_data|reciprocal|"
     r"bitwise_\w+|logical_\w+|addcmul|addcdiv|lerp)_?$"
 )
+_ARGUMENTS: Final = {  # before `out`
+    **{
+        f"aten::{name}": 1
+        for name in [
+            "neg",
+            "exp",
+            "log",
+            "log2",
+            "sqrt",
+            "rsqrt",
+            "sigmoid",
+            "tanh",
+            "silu",
+            "relu",
+            "abs",
+            "cos",
+            "sin",
+            "reciprocal",
+        ]
+    },
+    **{
+        f"aten::{name}": 2
+        for name in [
+            "mul",
+            "div",
+            "pow",
+            "eq",
+            "ne",
+            "ge",
+            "gt",
+            "le",
+            "lt",
+            "minimum",
+            "maximum",
+            "clamp_min",
+            "clamp_max",
+            "gelu",
+        ]
+    },
+    **{f"aten::{name}": 3 for name in ["add", "sub", "rsub", "where", "clamp", "masked_fill", "lerp"]},
+}
+_NORM: Final = re.compile(  # read the inputs, write one output like the first
+    r"^aten::((native|cudnn|miopen)_(batch|layer|group)_norm|_fused_rms_norm)(_backward)?$"
+)
+_WITH_OUTPUTS: Final = re.compile(r"^aiter::(add_)?rmsnorm\w*$")  # the outputs are among the inputs
 _OVERWRITE: Final = re.compile(r"^aten::(copy_|fill_|zero_)$")
 _REDUCE: Final = re.compile(r"^aten::(sum|mean|amax|amin|max|min|argmax|argmin|any|all|var|std|linalg_vector_norm)$")
 _TRITON: Final = re.compile(r"^triton_(poi|red|per)_")
@@ -152,13 +197,23 @@ def _cost(operator: str, inputs: Inputs) -> Cost | None:
         return _attention(inputs, heads_first="dot_product" in operator)
     if operator in _CONVOLUTION or operator == "aten::convolution_backward":
         return _convolution(operator, inputs)
+    return _cost_of_bytes(operator, inputs)
+
+
+def _cost_of_bytes(operator: str, inputs: Inputs) -> Cost | None:
+    """Return the cost of an operator that memory limits."""
     if _ONE_PASS.match(operator):
         shapes = [shape for shape in inputs.dims if shape]
         elements = prod(_broadcast(shapes))
         sizes = [_size(inputs, n) for n, shape in enumerate(inputs.dims) if shape]
         output = sizes[0] if operator.endswith("_") else max(sizes)
+        if any(inputs.dims[_ARGUMENTS.get(operator, len(inputs.dims)) :]):
+            output = 0  # the output is among the inputs, as `out`
         return Cost(flops=elements, bytes=_bytes(inputs) + elements * output, arithmetic="")
-    if _OVERWRITE.match(operator):
+    if _NORM.match(operator):
+        elements = prod(inputs.dims[0])
+        return Cost(flops=elements, bytes=_bytes(inputs) + elements * _size(inputs, 0), arithmetic="")
+    if _OVERWRITE.match(operator) or _WITH_OUTPUTS.match(operator):
         return Cost(flops=0, bytes=_bytes(inputs), arithmetic="")
     if _REDUCE.match(operator) or _TRITON.match(operator):
         return Cost(flops=0, bytes=_bytes(inputs), arithmetic="")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-_TENSILE: Final = re.compile(r"^Cijk_(?P<layout>A[a-z]+_B[a-z]+)_(?P<types>[A-Z0-9]+)")
+_TENSILE: Final = re.compile(r"^(?:Custom_)?Cijk_(?P<layout>A[a-z]+_B[a-z]+)_(?P<types>[A-Z0-9]+)")
 _TILE: Final = re.compile(r"_MT(\d+x\d+x\d+)")
 _MAX_WORDS: Final = 4
 

@@ -7,7 +7,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from rocsolid.model.trace import Category, CategoryTime, CopyRow, DeviceRoofline, KernelRow, KernelShare, OperatorRow
+from rocsolid.model.trace import (
+    Category,
+    CategoryTime,
+    CopyRow,
+    DeviceRoofline,
+    KernelRow,
+    KernelShare,
+    OperatorRow,
+    WorkOrder,
+)
 from rocsolid.trace.analysis.categories import category, operator_category
 from rocsolid.trace.analysis.cost_model import operator_cost, parse_inputs
 from rocsolid.trace.analysis.kernel_labels import kernel_labels
@@ -16,6 +25,7 @@ from rocsolid.trace.columns import Column, DeviceEvents, EventKind, TraceColumns
 
 CATEGORIES: Final = tuple(Category)
 _MAX_SHARES: Final = 20
+_MAX_ORDERED: Final = 20_000
 _TF32: Final = re.compile(r"tf32|s1688|tensorop")
 
 _DIRECTION: Final = re.compile(
@@ -129,15 +139,18 @@ def operator_rows(
     in_graph: Column,
     categories: Column,
     peaks: DeviceRoofline | None,
-) -> tuple[OperatorRow, ...]:
-    """Return the device time by operator, shapes, category and whether a graph replay launched it, the most first."""
+) -> tuple[tuple[OperatorRow, ...], WorkOrder]:
+    """Return the device time by operator, shapes, category and whether a graph replay launched it, the most first.
+
+    Also return the order of the events.
+    """
     ops = columns.ops
     host = dict(_sums(_pairs(ops.name, ops.detail, columns), ops.end - ops.start)) if len(ops) else {}
     pairs = _pairs(origins.operator, origins.detail, columns)
     categories = _with_operators(columns, origins.operator, categories)
     _, compact = np.unique(pairs, return_inverse=True)
     key = (compact * len(CATEGORIES) + categories) * 2 + in_graph
-    rows = []
+    rows: list[tuple[OperatorRow, Column]] = []
     for _, members in group_rows(key):
         row = _operator_row(
             columns,
@@ -148,8 +161,26 @@ def operator_rows(
             category=CATEGORIES[int(categories[members[0]])],
             in_graph=bool(in_graph[members[0]]),
         )
-        rows.append(replace(row, roofline=_roofline(row, peaks)))
-    return tuple(sorted(rows, key=lambda row: (-row.device_ns, row.name, row.shape)))
+        rows.append((replace(row, roofline=_roofline(row, peaks)), members))
+    rows.sort(key=lambda pair: (-pair[0].device_ns, pair[0].name, pair[0].shape))
+    return tuple(row for row, _ in rows), _work_order(columns, device, rows)
+
+
+def _work_order(columns: TraceColumns, device: DeviceEvents, rows: Sequence[tuple[OperatorRow, Column]]) -> WorkOrder:
+    """Return all events in the order of their start; nothing if they are too many."""
+    if not 0 < len(device) <= _MAX_ORDERED:
+        return WorkOrder()
+    events = np.concatenate([members for _, members in rows])
+    operator = np.concatenate([np.full(len(members), index) for index, (_, members) in enumerate(rows)])
+    in_order = np.lexsort((device.stream[events], device.start[events]))
+    events = events[in_order]
+    names, name = np.unique(device.name[events], return_inverse=True)
+    return WorkOrder(
+        names=tuple(columns.names[number] for number in names.tolist()),
+        name=tuple(name.tolist()),
+        operator=tuple(operator[in_order].tolist()),
+        time_ns=tuple((device.end - device.start)[events].tolist()),
+    )
 
 
 def _with_operators(columns: TraceColumns, operator: Column, categories: Column) -> Column:

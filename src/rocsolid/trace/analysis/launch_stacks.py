@@ -91,6 +91,20 @@ def capture_locations(columns: TraceColumns, file: TraceFile, capture: TraceColu
     )
 
 
+def capture_launch_times(
+    columns: TraceColumns, capture: TraceColumns, launch: Column
+) -> dict[str, tuple[Column, Column]]:
+    """Return for each thread of a capture the starts of its launches, sorted, and the device time of their replays."""
+    events = np.flatnonzero(launch >= 0)
+    events = events[np.argsort(capture.calls.start[launch[events]], kind="stable")]
+    start, thread = capture.calls.start[launch[events]], capture.calls.thread[launch[events]]
+    time = (columns.device.end - columns.device.start)[events]
+    return {
+        capture.threads[number]: (start[thread == number], time[thread == number])
+        for number in np.unique(thread).tolist()
+    }
+
+
 def launch_locations(columns: TraceColumns, file: TraceFile) -> LaunchLocations:
     """Prepare the search for the kernels with the most time."""
     links = link_launches(columns)

@@ -1,7 +1,9 @@
 """Device time by `nn.Module`, from the Python functions in the trace."""
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -34,19 +36,36 @@ class ModuleTimes:
         sums: dict[str, list[int]] = {}
         for thread, frames in self.frames.items():
             times, device_ns = self.launches.get(thread, (np.zeros(0), np.zeros(0, dtype=np.int64)))
-            total = np.concatenate(([0], np.cumsum(device_ns)))
             ids: dict[str, int] = {}
+            counted: dict[
+                str, Column
+            ] = {}  # by module: the launches inside it; a module of its class inside it adds none
             inner = np.full(len(times), -1, dtype=np.int64)
             for start, end, name in sorted(frames, key=lambda frame: frame[0] - frame[1]):  # the longest first
                 first, last = np.searchsorted(times, (start, end))
                 row = sums.setdefault(name, [0, 0, 0])
                 row[0] += 1
-                row[1] += int(total[last] - total[first])
+                known = counted.setdefault(name, np.zeros(len(times), dtype=np.bool_))[first:last]
+                row[1] += int(device_ns[first:last][~known].sum())
+                known[:] = True
                 inner[first:last] = ids.setdefault(name, len(ids))
             for name, number in ids.items():
                 sums[name][2] += int(device_ns[inner == number].sum())
-        rows = [
-            ModuleRow(name=name, calls=calls, device_ns=all_ns, own_ns=own_ns)
-            for name, (calls, all_ns, own_ns) in sums.items()
-        ]
-        return tuple(sorted(rows, key=lambda row: (-row.own_ns, row.name)))
+        return _rows(sums)
+
+
+def add_modules(*tables: Iterable[ModuleRow]) -> tuple[ModuleRow, ...]:
+    """Add up the rows of several traces."""
+    sums: dict[str, list[int]] = {}
+    for row in chain(*tables):
+        known = sums.setdefault(row.name, [0, 0, 0])
+        known[:] = [known[0] + row.calls, known[1] + row.device_ns, known[2] + row.own_ns]
+    return _rows(sums)
+
+
+def _rows(sums: Mapping[str, Sequence[int]]) -> tuple[ModuleRow, ...]:
+    rows = [
+        ModuleRow(name=name, calls=calls, device_ns=all_ns, own_ns=own_ns)
+        for name, (calls, all_ns, own_ns) in sums.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.own_ns, row.name)))

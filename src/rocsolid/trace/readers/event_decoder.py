@@ -12,6 +12,7 @@ from rocsolid.trace.columns import EventKind
 DEVICE_CATEGORIES: Final = {
     "kernel": EventKind.KERNEL,
     "Kernel": EventKind.KERNEL,
+    "gpu": EventKind.KERNEL,  # of programs that convert the output of rocprof
     "gpu_memcpy": EventKind.COPY,
     "Memcpy": EventKind.COPY,
     "gpu_memset": EventKind.MEMSET,

@@ -1,10 +1,28 @@
 import torch
 
+IS_AMD = torch.version.hip is not None
+
 
 def has_tma(device):
     if torch.version.hip:
         return False
     return torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def has_bf16():
+    return torch.cuda.get_device_capability()[0] >= 8
+
+
+def has_clusters():
+    use = not IS_AMD
+    return use and torch.cuda.get_device_capability()[0] >= 9
+
+
+if not IS_AMD:
+
+    def choose(x):
+        major, _ = torch.cuda.get_device_capability(x.device)
+        return "hopper" if major >= 9 else "ampere"
 
 
 capability = torch.cuda.get_device_capability()

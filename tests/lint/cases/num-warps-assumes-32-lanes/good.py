@@ -1,7 +1,14 @@
+import torch
 import triton
 
 configs = [triton.Config({"BLOCK": 8192}, num_warps=16)]
 
+NUM_WARPS = [8, 16] if torch.version.hip else [8, 16, 32]
+more = [triton.Config({"BLOCK": size}, num_warps=warps) for size in (64, 128) for warps in NUM_WARPS]
 
-def threads(num_warps, warp_size):
-    return num_warps * warp_size
+if torch.version.hip is None:
+    wide = [triton.Config({"BLOCK": 8192}, num_warps=32)]
+
+
+def threads(num_warps):
+    return num_warps * 32

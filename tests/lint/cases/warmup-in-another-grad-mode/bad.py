@@ -11,3 +11,13 @@ class Wrapper:
         self.warmup(x)
         with torch.cuda.graph(self.graph):
             self.out = self.model(x)
+
+
+def capture_compiled(model, x):
+    compiled = torch.compile(model)
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        compiled(x)

@@ -50,6 +50,7 @@ RULE = Rule(
     fix="Clone each tensor: torch.utils._pytree.tree_map(torch.clone, {subject}). rs.capture does this.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(
         measured("compiler-facts-torch-2.13-cpu#static-copy-hazards", "A tuple has no clone."),
         source_evidence("torch 2.13 Tensor.clone", "A method of tensors only."),

@@ -44,6 +44,7 @@ RULE = Rule(
     fix="Capture the whole call in one graph.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(source_evidence("torch 2.13 cuda/graphs.py CUDAGraph.replay", "Every replay is one launch of a graph."),),
 )
 

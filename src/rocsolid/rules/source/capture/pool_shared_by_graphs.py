@@ -45,6 +45,7 @@ RULE = Rule(
     fix="Give each graph its own pool, or replay in that order. rs.capture(pool=...) enforces the order.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(
         source_evidence(
             "torch 2.13 include/ATen/cuda/CUDAGraph.h replay",

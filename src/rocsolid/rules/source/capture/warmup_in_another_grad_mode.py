@@ -41,6 +41,7 @@ from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Scope, Site, Source, SourceMatch
 from rocsolid.rules.source.captures import calls_written_as, captures, dotted_name, grad_mode, grad_mode_of_statement
+from rocsolid.rules.source.settings import compile_calls
 from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
@@ -48,7 +49,7 @@ RULE = Rule(
     name="warmup-in-another-grad-mode",
     severity=Severity.CRITICAL,
     message="`{subject}` is warmed up under {warmup_mode} (line {warmup_line}) but captured {capture_mode}",
-    why="The grad mode is a Dynamo guard, so compiled code compiles again inside the capture.",
+    why="The grad mode is a Dynamo guard, so compiled code compiles again inside the capture. Other code keeps activations for a backward pass.",
     fix="Put the capture under the same torch.no_grad() or torch.inference_mode() as the warm-up.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
@@ -63,7 +64,8 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Captures whose grad mode differs from that of an earlier call of the same function."""
+    """Captures whose grad mode differs from that of an earlier call of the same function; critical if the file compiles."""
+    severity = "" if any(compile_calls(source)) else "WARNING"
     for capture in captures(source):
         mode = grad_mode_of_statement(capture, source) or grad_mode(capture.site.block, capture.scope, source)
         for name in dict.fromkeys(dotted_name(call.func) for call in capture.calls()):
@@ -76,7 +78,12 @@ def check(source: Source) -> Iterator[SourceMatch]:
                 capture_mode = f"under {mode}" if mode else "without it"
                 warmup_mode = grad_mode(first.block, first.scope, source)
                 yield match_at(
-                    capture.site, name, warmup_mode=warmup_mode, warmup_line=first.line, capture_mode=capture_mode
+                    capture.site,
+                    name,
+                    severity=severity,
+                    warmup_mode=warmup_mode,
+                    warmup_line=first.line,
+                    capture_mode=capture_mode,
                 )
                 break
 

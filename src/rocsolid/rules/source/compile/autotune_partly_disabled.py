@@ -40,6 +40,7 @@ RULE = Rule(
     fix='Turn all three off, or use rs.compile(model, profile="safe").',
     check="rocsolid probe",
     since="0.1",
+    on_by_default=False,
     evidence=(
         source_evidence(
             "torch 2.13 _inductor/utils.py use_triton_template",

@@ -39,6 +39,7 @@ RULE = Rule(
     fix='Use rs.guard(profile="safe"), or pass options={{"triton.cudagraphs": False}} to torch.compile.',
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(
         measured(
             "capture-facts-on-h200#capture-modes-over-config",

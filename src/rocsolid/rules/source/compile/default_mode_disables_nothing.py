@@ -41,6 +41,7 @@ RULE = Rule(
     fix='Name what must be off: options={{"triton.cudagraphs": False, "max_autotune": False}}, or rs.compile(model, profile="safe")',
     check="rocsolid probe",
     since="0.1",
+    on_by_default=False,
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#mode-patch-over-config",

@@ -40,6 +40,7 @@ RULE = Rule(
     fix="Measure it on your model (`rocsolid tune`), or keep torch's default.",
     check="rocsolid tune FILE.py:FUNCTION",
     since="0.1",
+    on_by_default=False,
     evidence=(claim("overview guide, porting guide and Inductor config guide", "They recommend opposite values."),),
 )
 

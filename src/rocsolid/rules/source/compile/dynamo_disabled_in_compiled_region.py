@@ -51,6 +51,7 @@ RULE = Rule(
     fix="Register it as an operator with rs.vendor_op or torch.library.custom_op, so that it stays in the graph.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
+    on_by_default=False,
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#graph-break-cases",

@@ -31,7 +31,8 @@ from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.setting import EVERYWHERE, Hazard, Owner, Setting, same
 from rocsolid.model.source import Assignment, Site, Source, SourceMatch
 from rocsolid.rules.source.settings import setting_changes, variable_assignments
-from rocsolid.rules.source.syntax import is_vendor_specific, match_at
+from rocsolid.rules.source.syntax import conditional_blocks, match_at
+from rocsolid.rules.source.vendors import is_vendor_specific
 
 RULE = Rule(
     code="SRC126",
@@ -55,20 +56,21 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for change in setting_changes(source):
         setting = find(change.id)
         if setting and setting.id not in _COVERED_BY_OTHER_RULES:
-            yield from _harmful_matches(change.site, setting.id, setting, change.constant)
+            yield from _harmful_matches(source, change.site, setting.id, setting, change.constant)
     for variable in variable_assignments(source) if "environ" in source.text or "putenv" in source.text else ():
         setting = find(variable.name)
         if setting:
             yield from _harmful_matches(
-                variable.site, variable.name, setting, _setting_value(setting, variable.value), variable.value
+                source, variable.site, variable.name, setting, _setting_value(setting, variable.value), variable.value
             )
 
 
 def _harmful_matches(
-    site: Site | Assignment, name: str, setting: Setting, value: object, display_value: str = ""
+    source: Source, site: Site | Assignment, name: str, setting: Setting, value: object, display_value: str = ""
 ) -> Iterator[SourceMatch]:
     hazard = next((h for h in setting.hazards if _matches(h, value)), None)
-    if hazard is None or is_vendor_specific(site):
+    is_deliberate = bool(conditional_blocks(site.block))  # chosen by an option, or for a machine that was checked
+    if hazard is None or is_deliberate or is_vendor_specific(site, source, models=False):
         return
     severity = min(hazard.severity, Severity.WARNING) if hazard.when == EVERYWHERE else Severity.INFO
     yield match_at(

@@ -40,6 +40,7 @@ RULE = Rule(
     fix="Remove it, unless you want what it really does (`rocsolid explain {subject}`).",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(source_evidence("torch 2.13 _inductor", "The code that reads each setting."),),
 )
 _MISUNDERSTOOD_VALUES = {

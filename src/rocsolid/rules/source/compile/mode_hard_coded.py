@@ -29,7 +29,8 @@ from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.source.settings import compile_modes
-from rocsolid.rules.source.syntax import is_vendor_specific, literal, match_at
+from rocsolid.rules.source.syntax import literal, match_at
+from rocsolid.rules.source.vendors import is_vendor_specific
 
 RULE = Rule(
     code="SRC101",
@@ -56,5 +57,5 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Modes written as a literal in the call, in code that does not check the vendor."""
     for site, mode in compile_modes(source):
         value = literal(mode)
-        if isinstance(value, str) and value in GRAPH_MODES and not is_vendor_specific(site):
+        if isinstance(value, str) and value in GRAPH_MODES and not is_vendor_specific(site, source, models=False):
             yield match_at(site, value, effect=GRAPH_MODES[value], underline=mode)

@@ -45,6 +45,7 @@ RULE = Rule(
     fix="Find out what changes between calls (TORCH_LOGS=recompiles), and mark it dynamic: torch._dynamo.mark_dynamic(x, 0)",
     check="TORCH_LOGS=recompiles python your_script.py",
     since="0.1",
+    on_by_default=False,
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#recompile-limit",

@@ -42,6 +42,7 @@ RULE = Rule(
     fix="Remove it, or add a comment that says what it protects against. rocsolid's profiles set the values that matter.",
     check="rocsolid settings --values {subject}",
     since="0.1",
+    on_by_default=False,
     evidence=(source_evidence("torch 2.9 to 2.15, the config modules", "The default is the same in all of them."),),
 )
 

@@ -47,6 +47,7 @@ RULE = Rule(
     fix='Use rs.guard(profile="safe"), which covers every entry point into the compiler and can be undone.',
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(
         measured(
             "compiler-facts-torch-2.13-cpu#monkey-patch-compile",

@@ -45,16 +45,15 @@ RULE = Rule(
     ),
 )
 
-# Variables with these prefixes are ignored: private names of a program, and other packages whose names begin with TORCH.
-_IGNORED_PREFIXES = (
-    "_",
-    *(f"TORCH{name}" for name in ("VISION", "AUDIO", "TEXT", "DATA", "SERVE", "RL", "X", "AO", "TITAN")),
-    *(f"TORCH_{name}" for name in ("MUSA", "NPU", "XLA", "HPU")),
-)
+# A library that torch, Triton or ROCm does not contain may begin its names with TORCH_ or GPU_ too. With these prefixes it does not.
+_OWN_PREFIXES = (
+    "TORCHINDUCTOR_", "TORCHDYNAMO_", "INDUCTOR_", "TORCH_COMPILE_", "TORCH_CUDA_", "TORCH_USE_", "TORCH_NCCL_",
+    "TRITON_", "AMDGCN_", "HSA_", "ROCR_",
+)  # fmt: skip
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every unknown name that begins like those of a library whose names are all known.
+    """Names that look like those of torch, Triton or ROCm and are not, and misspelled ones.
 
     The linter later drops the names that the project itself reads.
     """
@@ -62,13 +61,12 @@ def check(source: Source) -> Iterator[SourceMatch]:
         return
     for variable in variable_assignments(source):
         name = variable.name
-        if name.startswith(_IGNORED_PREFIXES) or source.module.startswith("torch."):
+        if source.module.startswith("torch."):
             continue
-        library = family(name)
         setting = find(name)
         if setting and setting.no_effect:
             yield match_at(variable.site, name, variable=name, hint=setting.no_effect, fix="Remove it.")
-        elif name in WRONG_NAMES or (library and library.complete and not is_read(name)):
+        elif name in WRONG_NAMES or _is_unknown(name):
             correct_names = similar_variables(name)
             hint = f"The correct name is {correct_names[0]}." if correct_names else ""
             yield match_at(
@@ -78,3 +76,10 @@ def check(source: Source) -> Iterator[SourceMatch]:
                 hint=hint,
                 fix=f"Set {correct_names[0]}." if correct_names else "Remove it.",
             )
+
+
+def _is_unknown(name: str) -> bool:
+    library = family(name)
+    if library is None or not library.complete or is_read(name):
+        return False
+    return name.startswith(_OWN_PREFIXES) or bool(similar_variables(name))

@@ -45,6 +45,7 @@ RULE = Rule(
     fix="Register the kernel with rs.vendor_op, and call that operator.",
     check="TORCH_LOGS=graph_breaks python your_script.py",
     since="0.1",
+    on_by_default=False,
     evidence=(claim("overview guide, line 64", "Python wrappers of vendor operators break the graph."),),
 )
 _PACKAGES = ("aiter.", "flash_attn_2_cuda.", "flash_attn_cuda.", "flash_attn_3_cuda.")

@@ -40,8 +40,9 @@ from math import prod
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.syntax import argument, is_nvidia_only, is_vendor_specific, match_at
+from rocsolid.rules.source.syntax import argument
 from rocsolid.rules.source.triton import kernel_calls, kernel_constants, kernels
+from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
     code="SRC301",
@@ -52,6 +53,7 @@ RULE = Rule(
     fix="Make the block a multiple of 64; for elementwise kernels, 256 or more.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(
         source_evidence("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9, 32 on gfx10 to gfx12."),
     ),
@@ -61,19 +63,18 @@ _WAVEFRONT_LANES = 64
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Launches of kernels whose block sizes are all literals."""
-    if is_nvidia_only(source):
-        return
     block_parameters = {k.name: [p for p in k.params if p.upper().startswith("BLOCK")] for k in kernels(source)}
     for constants in kernel_constants(source):
         parameters = block_parameters.get(constants.kernel)
         blocks = constants.blocks
-        if not blocks or parameters is None or set(parameters) != set(blocks) or is_vendor_specific(constants.site):
+        if not blocks or parameters is None or set(parameters) != set(blocks):
             continue
         if _arange_ends(source, constants.kernel) != set(blocks):
             continue  # the block also depends on other constants
         elements = prod(blocks.values())
         if elements % _WAVEFRONT_LANES and elements > 1:
-            yield match_at(constants.site, str(elements), blocks=", ".join(f"{k}={v}" for k, v in blocks.items()))
+            sizes = ", ".join(f"{k}={v}" for k, v in blocks.items())
+            yield from match_on_rocm(constants.site, source, str(elements), blocks=sizes)
 
 
 def _arange_ends(source: Source, kernel: str) -> set[str]:

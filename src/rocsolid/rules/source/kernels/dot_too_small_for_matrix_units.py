@@ -36,8 +36,8 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, match_at
 from rocsolid.rules.source.triton import kernel_constants, uses_dot
+from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
     code="SRC306",
@@ -61,9 +61,8 @@ _DIMENSIONS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_SIZE_M", "BLOCK_SIZE_N", 
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Matrix dimensions below 16, for kernels of this file that call `tl.dot`."""
-    if is_nvidia_only(source):
-        return
     for constants in kernel_constants(source):
         small = {k: v for k, v in constants.blocks.items() if k.upper() in _DIMENSIONS and 0 < v < _MIN_SIZE}
-        if small and uses_dot(source, constants.kernel) and not is_vendor_specific(constants.site):
-            yield match_at(constants.site, ", ".join(f"{k}={v}" for k, v in small.items()), kernel=constants.kernel)
+        if small and uses_dot(source, constants.kernel):
+            sizes = ", ".join(f"{k}={v}" for k, v in small.items())
+            yield from match_on_rocm(constants.site, source, sizes, kernel=constants.kernel)

@@ -29,7 +29,8 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.syntax import is_true_on_rocm, match_at, mentions, site_of, source_text
+from rocsolid.rules.source.syntax import match_at, mentions, site_of, source_text
+from rocsolid.rules.source.vendors import is_true_on_rocm
 
 RULE = Rule(
     code="SRC310",

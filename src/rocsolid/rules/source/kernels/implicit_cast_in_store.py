@@ -49,6 +49,7 @@ RULE = Rule(
     fix="Convert explicitly: tl.store(pointer, {subject}.to(pointer.dtype.element_ty))",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(
         source_evidence("triton 3.7 language/core.py store", "The value is cast to the pointer's element type."),
     ),

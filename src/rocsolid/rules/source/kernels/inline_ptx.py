@@ -30,18 +30,20 @@ When the kernel is used only on NVIDIA.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.syntax import argument, is_nvidia_only, is_vendor_specific, literal, match_at
+from rocsolid.rules.source.syntax import argument, constant_text
 from rocsolid.rules.source.triton import kernel_calls
+from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
     code="SRC308",
     name="inline-ptx",
     severity=Severity.WARNING,
-    message="`{subject}` in `tl.inline_asm_elementwise` is PTX, NVIDIA's assembly",
+    message="`{subject}` in `tl.inline_asm_elementwise` is PTX, NVIDIA's assembly{more}",
     why="The kernel does not compile on AMD.",
     fix="Use a function of triton.language or libdevice, or select the kernel by vendor.",
     check="rocsolid lint --select {code} {file}",
@@ -60,11 +62,13 @@ _PTX = re.compile(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Inline assembly whose text looks like PTX."""
-    if is_nvidia_only(source):
-        return
-    for site in kernel_calls(source, "inline_asm_elementwise"):
-        text = literal(argument(site.call, 0, "asm"))
-        match = _PTX.search(text) if isinstance(text, str) else None
-        if match and not is_vendor_specific(site):
-            yield match_at(site, match[0])
+    """The first inline assembly of a file whose text looks like PTX, with the number of the others."""
+    found = [
+        match
+        for site in kernel_calls(source, "inline_asm_elementwise")
+        if (text := _PTX.search(constant_text(argument(site.call, 0, "asm"), source)))
+        for match in match_on_rocm(site, source, text[0])
+    ]
+    if found:
+        more = f" ({len(found) - 1} more in this file)" if len(found) > 1 else ""
+        yield replace(found[0], facts={**found[0].facts, "more": more})

@@ -35,8 +35,8 @@ from rocsolid.catalog.libdevice import MISSING_ON_HIP
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, match_at
 from rocsolid.rules.source.triton import kernels
+from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
     code="SRC309",
@@ -53,13 +53,11 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Calls of missing functions in kernels, including through NVIDIA's own module path."""
-    if is_nvidia_only(source):
-        return
     if "libdevice" not in source.text:
         return
     names = {scope.name for scope in kernels(source)}
     for function in sorted(MISSING_ON_HIP):
         for site in source.calls.get(function, ()):
             owner = site.name.rpartition(".")[0]
-            if owner.endswith("libdevice") and site.scope.name in names and not is_vendor_specific(site):
-                yield match_at(site, f"libdevice.{function}")
+            if owner.endswith("libdevice") and site.scope.name in names:
+                yield from match_on_rocm(site, source, f"libdevice.{function}")

@@ -1,11 +1,11 @@
 """A number of warps assumes 32 lanes per warp.
 
 ## What it does
-Reports `num_warps` of 32 or more in kernel launches and in `triton.Config`, and products of `num_warps` and 32.
+Reports `num_warps` of 32 or more in kernel launches and in `triton.Config`, also from the list of a comprehension.
 
 ## Why it matters
 On AMD's data-centre GPUs, a warp has 64 lanes and a block has at most 1024 threads, so 16 warps are the maximum. A
-kernel tuned with 32 warps does not launch, and `num_warps * 32` is half of the real number of threads.
+kernel with 32 warps does not launch there.
 
 ## Example
     import triton
@@ -26,40 +26,75 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, literal, match_at, site_of, source_text
+from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import keyword, literal
 from rocsolid.rules.source.triton import kernel_constants
+from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
     code="SRC307",
     name="num-warps-assumes-32-lanes",
     severity=Severity.WARNING,
-    message="`{subject}` assumes warps of 32 lanes",
-    why="On AMD's data-centre GPUs, a warp has 64 lanes and a block has at most 1024 threads, which is 16 warps.",
-    fix="Tune num_warps for each vendor, and read the warp size from Triton's target instead of writing 32.",
+    message="`{subject}` is 2048 threads or more on AMD's data-centre GPUs; at most 1024 can launch",
+    why="{why}",
+    fix="Use at most 16 warps on ROCm: [4, 8, 16] if torch.version.hip else [4, 8, 16, 32]",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(source_evidence("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9."),),
 )
 _TOO_MANY_WARPS = 32
-_NVIDIA_LANES = 32
+_WHY = {
+    False: "A warp has 64 lanes there, so 16 warps are the maximum. The launch fails.",
+    True: "A warp has 64 lanes there, so 16 warps are the maximum. Autotuning compiles the configuration and then skips it; Triton before 3.4 fails.",
+}
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """32 or more warps, and products of `num_warps` and 32."""
-    if is_nvidia_only(source):
+    """32 or more warps in a launch, and the first such configuration of each list."""
+    if "num_warps" not in source.text or "triton" not in source.text:
         return
-    if "num_warps" not in source.text:
-        return
+    reported: set[int] = set()
     for constants in kernel_constants(source):
-        if constants.values.get("num_warps", 0) >= _TOO_MANY_WARPS and not is_vendor_specific(constants.site):
-            yield match_at(constants.site, f"num_warps={constants.values['num_warps']}")
+        site, warps = constants.site, constants.values.get("num_warps", 0)
+        is_config = site.name.endswith("Config")
+        if is_config and warps == 0:
+            warps = _warps_from_list(site, source)
+        statement = _statement_line(site, source)
+        if warps >= _TOO_MANY_WARPS and not (is_config and statement in reported):
+            severity = "INFO" if is_config else ""
+            at = Site(keyword(site.call, "num_warps") or site.node, site.name, site.scope, site.block)
+            yield from match_on_rocm(at, source, f"num_warps={warps}", severity=severity, why=_WHY[is_config])
+            reported.add(statement)
+
+
+def _statement_line(site: Site, source: Source) -> int:
+    """The first line of the top-level statement that contains the site, to report a list of configurations once."""
+    lines = [s.lineno for s in source.tree.body if s.lineno <= site.line]
+    return lines[-1] if lines else 0
+
+
+def _warps_from_list(site: Site, source: Source) -> int:
+    """The largest number in `triton.Config(..., num_warps=w) for w in [8, 16, 32]`, also with a name for the list; else 0."""
+    value = keyword(site.call, "num_warps")
+    if not isinstance(value, ast.Name):
+        return 0
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            sides = (node.left, node.right)
-            if any(literal(s) == _NVIDIA_LANES for s in sides) and any("num_warps" in _name(s) for s in sides):
-                yield match_at(site_of(source, node), source_text(node))
+        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)) or not _contains(node, site):
+            continue
+        for generator in node.generators:
+            if isinstance(generator.target, ast.Name) and generator.target.id == value.id:
+                numbers = [literal(element) for element in _list_elements(generator.iter, source)]
+                return max((n for n in numbers if isinstance(n, int)), default=0)
+    return 0
 
 
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+def _contains(node: ast.expr, site: Site) -> bool:
+    return node.lineno <= site.line <= (node.end_lineno or 0)
+
+
+def _list_elements(node: ast.expr, source: Source) -> list[ast.expr]:
+    """The elements of a list, also of one that is assigned once in the file; none if a condition selects the list."""
+    if isinstance(node, ast.Name):
+        values = [a.value for a in source.assignments if a.name == node.id]
+        node = values[0] if len(values) == 1 and values[0] is not None else node
+    return node.elts if isinstance(node, (ast.List, ast.Tuple)) else []

@@ -1,7 +1,8 @@
 """Code compares a compute capability without checking the vendor.
 
 ## What it does
-Reports comparisons of `torch.cuda.get_device_capability()` with numbers when nothing around them checks for ROCm.
+Reports comparisons of `torch.cuda.get_device_capability()` with numbers, also through variables and functions of the file,
+when nothing around them checks for ROCm and an AMD GPU gives another result than Ampere, (8, 0).
 
 ## Why it matters
 On ROCm, the call returns the number in the gfx name. For gfx942 it returns (9, 4), which is greater than Hopper's
@@ -26,19 +27,22 @@ correct.
 """
 
 import ast
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Site, Source, SourceMatch
-from rocsolid.rules.source.syntax import checks_vendor, is_nvidia_only, is_vendor_specific, match_at
+from rocsolid.model.source import Scope, Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import literal, source_text
+from rocsolid.rules.source.vendors import checks_vendor, match_on_rocm
 
 RULE = Rule(
     code="SRC403",
     name="capability-check-assumes-nvidia",
     severity=Severity.WARNING,
-    message="`{subject}` does not check the vendor",
-    why="On ROCm, get_device_capability() returns the gfx number: gfx942 returns (9, 4), so a check for Hopper, (9, 0) or higher, is true there.",
+    message="`{subject}` takes AMD GPUs for NVIDIA GPUs",
+    why="On ROCm, the capability is the gfx number: gfx942 returns (9, 4). This check treats {gpus} like a newer NVIDIA GPU.",
     fix="Add `torch.version.hip is None and ...`, or check for the feature itself.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
@@ -49,51 +53,207 @@ RULE = Rule(
         ),
     ),
 )
-_CALLS = ("torch.cuda.get_device_capability",)
-_HOPPER = 9
-# What ROCm returns: gfx90a, gfx942, gfx950, then RDNA 1 to 4.
-_ROCM_CAPABILITIES = frozenset({(9, 0), (9, 4), (9, 5), (10, 1), (10, 3), (11, 0), (11, 5), (12, 0)})
+_CAPABILITY = "get_device_capability"
+# Methods of vLLM's and SGLang's platform objects, which return the gfx number on ROCm too.
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "has_device_capability": lambda gpu, wanted: gpu >= wanted,
+    "is_device_capability": lambda gpu, wanted: gpu == wanted,
+    "is_device_capability_family": lambda gpu, wanted: gpu[0] == wanted[0],
+}
+_AMPERE = (8, 0)
+_AMD_GPUS = {
+    "gfx90a": (9, 0), "gfx942": (9, 4), "gfx950": (9, 5), "gfx1100": (11, 0), "gfx1151": (11, 5), "gfx1201": (12, 0),
+}  # fmt: skip
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+_ARITHMETIC: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+_MAX_DEPTH = 6  # of names and functions between the comparison and the call
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Comparisons with the call, in functions that never check the vendor."""
-    if "get_device_capability" not in source.text or is_nvidia_only(source):
+    """The first misleading comparison in each function that never checks the vendor."""
+    if "device_capability" not in source.text and not (
+        ".major" in source.text and "get_device_properties" in source.text
+    ):
         return
-    for site in source.calls_to(*_CALLS):
-        if is_vendor_specific(site) or _function_checks_vendor(site):
+    names = _capability_names(source)
+    reported: set[str] = set()
+    for site in _expressions(source):
+        if site.scope.name in reported or names.isdisjoint(_last_names(site.node)) or _only_raises(site):
             continue
-        for node in ast.walk(site.scope.node):
-            if isinstance(node, ast.Compare) and any(part is site.node for part in ast.walk(node)) and _numbers(node):
-                yield match_at(site, ast.unparse(node), uncertain=not _is_misleading(node), underline=node)
+        for node in ast.walk(site.node):
+            taken = _misleading_on(node, site.scope, source) if isinstance(node, (ast.Compare, ast.Call)) else []
+            if taken:
+                reported.add(site.scope.name)
+                at = Site(node, "", site.scope, site.block)
+                if not _function_checks_vendor(site, source):
+                    yield from match_on_rocm(at, source, source_text(node), models=False, gpus=", ".join(taken))
                 break
 
 
-def _numbers(node: ast.Compare) -> list[int]:
-    """The numbers that the capability is compared with, without indices."""
-    found: list[int] = []
-    for part in (node.left, *node.comparators):
-        if not any(isinstance(n, ast.Call) for n in ast.walk(part)):
-            found += [n.value for n in ast.walk(part) if isinstance(n, ast.Constant) and isinstance(n.value, int)]
-    return found
+def _only_raises(site: Site) -> bool:
+    """Whether the condition guards a `raise` or is asserted: another GPU fails there, or a few lines later."""
+    for node in ast.walk(site.scope.node):
+        if isinstance(node, ast.Assert) and node.test is site.node:
+            return True
+        if isinstance(node, ast.If) and node.test is site.node:
+            return isinstance(node.body[-1], ast.Raise)
+    return False
 
 
-def _is_misleading(node: ast.Compare) -> bool:
-    """Whether the check mistakes gfx9 to gfx12 for NVIDIA GPUs. "At least 8" may be correct for them."""
-    numbers = tuple(_numbers(node))
-    if isinstance(node.ops[0], ast.Eq) and len(numbers) > 1:
-        return numbers in _ROCM_CAPABILITIES
-    compares = isinstance(node.ops[0], (ast.Eq, ast.GtE, ast.Gt, ast.Lt, ast.LtE))
-    return compares and max(numbers) >= _HOPPER
+def _capability_names(source: Source) -> set[str]:
+    """The names whose values may depend on the capability: calls, attributes, variables and functions of the file."""
+    names = {_CAPABILITY, *_TESTS, "major", "minor", "to_int"}
+    values: list[tuple[str, set[str]]] = [
+        (a.name.rpartition(".")[2], set(_last_names(a.value))) for a in source.assignments if a.value is not None
+    ]
+    values += [(s.scope.name.rpartition(".")[2], set(_last_names(s.node))) for s in source.returns]
+    for _ in range(_MAX_DEPTH):
+        found = {name for name, used in values if name not in names and not names.isdisjoint(used)}
+        if not found:
+            break
+        names |= found
+    return names
 
 
-def _function_checks_vendor(site: Site) -> bool:
+def _last_names(node: ast.AST) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name):
+            yield part.id
+        elif isinstance(part, ast.Attribute):
+            yield part.attr
+
+
+def _expressions(source: Source) -> Iterator[Site]:
+    """Conditions, returned values, and assigned values."""
+    yield from source.conditions
+    yield from source.returns
+    for assignment in source.assignments:
+        if assignment.value is not None:
+            yield Site(assignment.value, "", assignment.scope, assignment.block)
+
+
+def _misleading_on(node: ast.Compare | ast.Call, scope: Scope, source: Source) -> list[str]:
+    """The AMD GPUs for which the check has another result than for Ampere, so that they pass for a newer NVIDIA GPU."""
+    on_ampere = _result(node, _AMPERE, scope, source)
+    if on_ampere is None:
+        return []
+    return [name for name, gpu in _AMD_GPUS.items() if _result(node, gpu, scope, source) is not on_ampere]
+
+
+def _result(node: ast.Compare | ast.Call, gpu: tuple[int, int], scope: Scope, source: Source) -> bool | None:
+    """The result of a check for a GPU with that capability; None if it is no such check."""
+    if isinstance(node, ast.Call):
+        test = _TESTS.get(node.func.attr) if isinstance(node.func, ast.Attribute) else None
+        wanted = _value(node.args[0], gpu, scope, source) if test and node.args else None
+        wanted = divmod(wanted, 10) if isinstance(wanted, int) else wanted
+        return bool(test(gpu, wanted)) if test and isinstance(wanted, tuple) else None
+    if len(node.ops) != 1 or not _depends_on_gpu(node, scope, source):
+        return None
+    left, right = (_value(side, gpu, scope, source) for side in (node.left, node.comparators[0]))
+    compare = _OPERATORS.get(type(node.ops[0]))
+    if left is None or right is None or compare is None:
+        return None
+    try:
+        return bool(compare(left, right))
+    except TypeError:
+        return None
+
+
+def _depends_on_gpu(node: ast.Compare, scope: Scope, source: Source) -> bool:
+    """Whether one side changes with the major number."""
+    sides = (node.left, node.comparators[0])
+    return any(_value(s, (1, 4), scope, source) != _value(s, (3, 4), scope, source) for s in sides)
+
+
+def _value(
+    node: ast.expr | None, gpu: tuple[int, int], scope: Scope, source: Source, depth: int = 0
+) -> int | tuple[Any, ...] | None:
+    """The value of an expression of numbers and capabilities; None for anything else."""
+    if depth > _MAX_DEPTH or node is None:
+        return None
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, int) else None
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        values = tuple(_value(e, gpu, scope, source, depth + 1) for e in node.elts)
+        return None if None in values else values
+    if isinstance(node, ast.BinOp):
+        left, right = (_value(side, gpu, scope, source, depth + 1) for side in (node.left, node.right))
+        compute = _ARITHMETIC.get(type(node.op))
+        return compute(left, right) if compute and isinstance(left, int) and isinstance(right, int) and right else None
+    if isinstance(node, ast.Call):
+        return _called_value(node, gpu, source, depth)
+    if isinstance(node, ast.Attribute):
+        return _attribute_value(node, gpu, scope, source, depth)
+    if isinstance(node, ast.Subscript):
+        value, index = _value(node.value, gpu, scope, source, depth + 1), literal(node.slice)
+        return (
+            value[index]
+            if isinstance(value, tuple) and isinstance(index, int) and -len(value) <= index < len(value)
+            else None
+        )
+    return _assigned_value(node.id, gpu, scope, source, depth) if isinstance(node, ast.Name) else None
+
+
+def _called_value(node: ast.Call, gpu: tuple[int, int], source: Source, depth: int) -> int | tuple[Any, ...] | None:
+    name = source.resolve(node.func)
+    if name.rpartition(".")[2] == _CAPABILITY:
+        return gpu
+    if name == "tuple" and node.args:
+        return _value(node.args[0], gpu, source.scopes[""], source, depth + 1)
+    if name.endswith(".to_int"):
+        return gpu[0] * 10 + gpu[1]
+    function = source.scopes.get(name)
+    if function is None or function.kind != "function":
+        return None
+    values = [_value(s.node, gpu, function, source, depth + 1) for s in source.returns if s.scope is function]  # type: ignore[arg-type]
+    return next((value for value in values if value is not None), None)
+
+
+def _attribute_value(
+    node: ast.Attribute, gpu: tuple[int, int], scope: Scope, source: Source, depth: int
+) -> int | tuple[Any, ...] | None:
+    if node.attr not in ("major", "minor"):
+        return None
+    owner = node.value
+    if isinstance(owner, ast.Name):
+        owner = next((v for v in _assigned(owner.id, scope, source) if v is not None), owner)
+    is_properties = isinstance(owner, ast.Call) and source.resolve(owner.func) == "torch.cuda.get_device_properties"
+    if is_properties or _value(node.value, gpu, scope, source, depth + 1) == gpu:
+        return gpu[node.attr == "minor"]
+    return None
+
+
+def _assigned_value(
+    name: str, gpu: tuple[int, int], scope: Scope, source: Source, depth: int
+) -> int | tuple[Any, ...] | None:
+    for outer in scope.self_and_parents():
+        for assignment in source.assignments:
+            if assignment.name == name and assignment.scope is outer and assignment.value is not None:
+                value = _value(assignment.value, gpu, outer, source, depth + 1)
+                target = assignment.node.targets[0] if isinstance(assignment.node, ast.Assign) else None
+                if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, tuple):
+                    index = target.elts.index(assignment.target)
+                    value = value[index] if index < len(value) else None
+                if value is not None:
+                    return value
+        if name in outer.params:
+            return None
+    return None
+
+
+def _assigned(name: str, scope: Scope, source: Source) -> Iterator[ast.expr | None]:
+    return (a.value for a in source.assignments if a.name == name and a.scope in (scope, source.scopes[""]))
+
+
+def _function_checks_vendor(site: Site, source: Source) -> bool:
     """Whether the function checks the vendor anywhere; at module level, whether the statement does."""
-    if site.scope.kind != "module":
-        return checks_vendor(site.scope.node)
-    enclosing = [s for s in ast.walk(site.scope.node) if isinstance(s, ast.stmt) and _contains_line(s, site.line)]
-    innermost = max(enclosing, key=lambda s: s.lineno, default=None)
-    return innermost is not None and checks_vendor(getattr(innermost, "test", innermost))
-
-
-def _contains_line(statement: ast.stmt, line: int) -> bool:
-    return statement.lineno <= line <= (statement.end_lineno or 0)
+    if site.scope.kind == "function":
+        return checks_vendor(site.scope.node, source, models=False)
+    return checks_vendor(site.node, source, models=False)

@@ -31,14 +31,8 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Site, Source, SourceMatch
-from rocsolid.rules.source.syntax import (
-    condition_of,
-    enclosing_blocks,
-    is_nvidia_only,
-    is_vendor_specific,
-    match_at,
-    mentions,
-)
+from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, mentions
+from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
     code="SRC401",
@@ -73,24 +67,21 @@ _PROPERTIES = {"shared_memory_per_block_optin": "ROCm builds have no such device
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Calls, methods of graphs, and device properties."""
-    if is_nvidia_only(source):
-        return
     if source.module.startswith("torch."):
         return
     for name, why in _CALLS.items():
-        yield from (match_at(s, name, why=why) for s in source.calls_to(name) if not is_vendor_specific(s))
+        yield from (m for s in source.calls_to(name) for m in match_on_rocm(s, source, name, why=why))
     for name, why in _METHODS.items():
         yield from (
-            match_at(s, s.name, why=why)
+            m
             for s in source.methods(name)
-            if "graph" in s.name.lower() and not is_vendor_specific(s)
+            if "graph" in s.name.lower()
+            for m in match_on_rocm(s, source, s.name, why=why)
         )
     for name, why in _PROPERTIES.items():
         if name in source.text:
-            unchecked = (
-                s for s in _attributes(source, name) if not is_vendor_specific(s) and not _is_existence_checked(s)
-            )
-            yield from (match_at(s, name, why=why) for s in unchecked)
+            unchecked = (s for s in _attributes(source, name) if not _is_existence_checked(s))
+            yield from (m for s in unchecked for m in match_on_rocm(s, source, name, why=why))
 
 
 def _is_existence_checked(site: Site) -> bool:

@@ -28,7 +28,8 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Site, Source, SourceMatch
-from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, is_vendor_specific, keyword, literal, match_at
+from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, keyword, literal
+from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
     code="SRC402",
@@ -59,15 +60,13 @@ _TOOLS = ("nvidia-smi", "nvcc")
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Calls that start one of these tools with a literal command."""
-    if source.for_another_vendor:
-        return
     if not any(tool in source.text for tool in _TOOLS):
         return
     for site in source.calls_to(*_START_CALLS):
         command = site.call.args[0] if site.call.args else keyword(site.call, "args")
         tool = _started_tool(command)
-        if tool and not is_vendor_specific(site) and not _handles_missing_tool(site):
-            yield match_at(site, tool)
+        if tool and not _handles_missing_tool(site):
+            yield from match_on_rocm(site, source, tool)
 
 
 def _started_tool(command: ast.expr | None) -> str:

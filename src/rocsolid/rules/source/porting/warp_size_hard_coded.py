@@ -30,7 +30,8 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Assignment, Scope, Site, Source, SourceMatch
-from rocsolid.rules.source.syntax import is_nvidia_only, is_vendor_specific, literal, match_at
+from rocsolid.rules.source.syntax import literal
+from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
     code="SRC405",
@@ -49,7 +50,7 @@ _NVIDIA_LANES = 32
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments, parameter defaults and keyword arguments with such a name and the value 32."""
-    if is_nvidia_only(source) or "warp" not in source.text.lower():
+    if "warp" not in source.text.lower():
         return
     for assignment in source.assignments:
         name = assignment.name.rpartition(".")[2]
@@ -58,19 +59,17 @@ def check(source: Source) -> Iterator[SourceMatch]:
             and literal(assignment.value) == _NVIDIA_LANES
             and not _is_intended(source, assignment)
         ):
-            yield match_at(assignment, name)
+            yield from match_on_rocm(assignment, source, name)
     for scope in source.scopes.values():
-        yield from _parameter_defaults(scope)
+        yield from _parameter_defaults(scope, source)
     for site in (s for sites in source.calls.values() for s in sites):
         keyword = next((k for k in site.call.keywords if _is_hard_coded_warp_size(k.arg, k.value)), None)
-        if keyword and not is_vendor_specific(site):
-            yield match_at(site, str(keyword.arg), underline=keyword)
+        if keyword:
+            yield from match_on_rocm(site, source, str(keyword.arg), underline=keyword)
 
 
 def _is_intended(source: Source, assignment: Assignment) -> bool:
-    """Whether the code under this assignment runs for one vendor only, or the same name is elsewhere assigned a warp size that is read."""
-    if is_vendor_specific(assignment):
-        return True
+    """Whether the same name is elsewhere assigned a warp size that is read."""
     same_name = (a for a in source.assignments if a.name == assignment.name and a.scope is assignment.scope)
     return any(not isinstance(a.value, ast.Constant) for a in same_name)
 
@@ -79,7 +78,7 @@ def _is_hard_coded_warp_size(name: str | None, value: ast.AST | None) -> bool:
     return name is not None and name.lower() in _NAMES and literal(value) == _NVIDIA_LANES
 
 
-def _parameter_defaults(scope: Scope) -> Iterator[SourceMatch]:
+def _parameter_defaults(scope: Scope, source: Source) -> Iterator[SourceMatch]:
     """Parameters that default to 32. Uncertain, because a caller may pass another value."""
     arguments = getattr(scope.node, "args", None)
     if not isinstance(arguments, ast.arguments):
@@ -87,4 +86,5 @@ def _parameter_defaults(scope: Scope) -> Iterator[SourceMatch]:
     positional = zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults), strict=False)
     for parameter, default in (*positional, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
         if _is_hard_coded_warp_size(parameter.arg, default):
-            yield match_at(Site(parameter, parameter.arg, scope, None), parameter.arg, uncertain=True)
+            site = Site(parameter, parameter.arg, scope, None)
+            yield from match_on_rocm(site, source, parameter.arg, uncertain=True)

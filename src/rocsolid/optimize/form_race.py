@@ -1,0 +1,156 @@
+"""Measures the forms of a model against each other, then tries settings with the fastest compiled form."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from rocsolid.model.form import Form
+from rocsolid.model.log import log as _log
+from rocsolid.model.optimize_report import FormOutcome
+from rocsolid.model.plan import Decision
+from rocsolid.model.progress import OnStep, Step, ignore_step
+from rocsolid.model.setting import Value
+from rocsolid.optimize.example_inputs import Example
+from rocsolid.optimize.race import (
+    Expectation,
+    MakeForm,
+    RacedForm,
+    RaceLimits,
+    choose_winner,
+    prepare,
+    raced_forms,
+    run_race,
+    why_not_comparable,
+)
+from rocsolid.runtime.capture.captured import Captured
+
+_FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
+_SETTING_RACE: Final = RaceLimits(seconds=5.0, rounds=15)
+Forms = Mapping[Form, MakeForm]
+
+
+class MakeForms(Protocol):
+    """Returns how to make each form of a model with these settings besides the plan's; a compile has `deadline_s` seconds."""
+
+    def __call__(self, settings: Sequence[Decision] = ..., deadline_s: float | None = ...) -> Forms:
+        """Return a function for each form, which makes it."""
+
+
+@dataclass(frozen=True)
+class TriedSetting:
+    """A value that is tried with the fastest compiled form, and how much longer the set-up takes with it."""
+
+    decision: Decision
+    setup_factor: float
+
+
+@dataclass
+class RaceOutcome:
+    """The result of a race between forms."""
+
+    forms: Sequence[RacedForm]
+    winner: RacedForm
+    why: str
+    noise: float
+
+    @property
+    def winner_to_save(self) -> Form | None:
+        """The fastest form, for the next process; None if a form was skipped or no form was faster than eager."""
+        skipped = [raced for raced in self.forms if raced.result.outcome is FormOutcome.SKIPPED]
+        complete = all(raced.settings for raced in skipped)
+        return self.winner.form if complete and self.winner.form is not Form.EAGER else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormRace:
+    """Races forms on the same examples, until a deadline."""
+
+    examples: Sequence[Example]
+    expected: Sequence[Expectation]
+    deadline: float
+    on_step: OnStep = ignore_step
+
+    def run(
+        self,
+        makers: Forms,
+        *,
+        limits: RaceLimits = _FULL_RACE,
+        tracing: Callable[[Form], AbstractContextManager[bool]] = lambda _: nullcontext(False),
+        settings: Mapping[str, Value] | None = None,
+    ) -> RaceOutcome:
+        """Prepare the forms, race the eligible ones, and release the graphs of the others.
+
+        A form is prepared inside `tracing(form)`, which yields whether Dynamo traces are saved or used. If they are and the form fails,
+        it is prepared once more without them.
+        """
+        forms = raced_forms(makers, settings or {})
+        for index, raced in enumerate(forms):
+            what = "running eager" if raced.form is Form.EAGER else f"setting up and verifying {raced.label!r}"
+            self.on_step(Step(what=what, done=index, total=len(forms) + 1))
+            form_deadline = float("inf") if raced.form is Form.EAGER else self.deadline
+            with tracing(raced.form) as uses_traces:
+                prepare(raced, self.examples, self.expected, form_deadline)
+            if uses_traces and raced.result.outcome is FormOutcome.FAILED:
+                prepare(raced, self.examples, self.expected, form_deadline)
+            if raced.form is Form.EAGER and (why := why_not_comparable(raced)):
+                raced.function = raced.make()
+                raced.result = replace(raced.result, outcome=FormOutcome.CHOSEN, why=why)
+                _log.warning("%s", why)
+                return RaceOutcome(forms=forms, winner=raced, why=why, noise=0.0)
+        remaining_s = max(1.0, min(limits.seconds, self.deadline - time.perf_counter()))
+        times = run_race(forms, self.examples, RaceLimits(remaining_s, limits.rounds), self.on_step)
+        winner, why = choose_winner(forms, times)
+        close_others(forms, winner)
+        return RaceOutcome(forms=forms, winner=winner, why=why, noise=times.noise)
+
+    def try_setting(
+        self,
+        outcome: RaceOutcome,
+        tried_setting: TriedSetting,
+        make_forms: MakeForms,
+        tried_settings: Mapping[str, TriedSetting],
+        deadline: float,
+    ) -> RaceOutcome:
+        """Make the fastest compiled form once more with another value of a setting, and keep it if it is faster."""
+        base = _fastest_compiled(outcome)
+        if base is None:
+            return outcome
+        settings = {**base.settings, tried_setting.decision.id: tried_setting.decision.value}
+        remaining_s = deadline - time.perf_counter()
+        decisions = [tried_settings[name].decision for name in settings]
+        tried = RacedForm(form=base.form, make=make_forms(decisions, remaining_s)[base.form], settings=settings)
+        forms = [*outcome.forms, tried]
+        expected_s = base.result.setup_s * tried_setting.setup_factor
+        if expected_s > remaining_s:
+            why = f"set-up would take about {expected_s:.0f} s and {max(0.0, remaining_s):.0f} s are left; budget_s= allows more"
+            tried.result = replace(tried.result, why=why)
+            return replace(outcome, forms=forms)
+        self.on_step(Step(what=f"setting up and verifying {tried.label!r}", done=0, total=2))
+        prepare(tried, self.examples, self.expected, deadline)
+        if not tried.eligible:
+            return replace(outcome, forms=forms)
+        competing = [outcome.forms[0], *([outcome.winner] if outcome.winner.form is not Form.EAGER else []), tried]
+        outcome.winner.result = replace(outcome.winner.result, outcome=FormOutcome.NOT_CHOSEN)
+        times = run_race(competing, self.examples, _SETTING_RACE, self.on_step)
+        winner, why = choose_winner(competing, times)
+        close_others(competing, winner)
+        return RaceOutcome(forms=forms, winner=winner, why=why, noise=times.noise)
+
+
+def _fastest_compiled(outcome: RaceOutcome) -> RacedForm | None:
+    """Return the winner if it is compiled, otherwise the fastest compiled form that works."""
+    if outcome.winner.form.compiles:
+        return outcome.winner
+    working = [
+        (x.result.timing.median_ms, x) for x in outcome.forms if x.form.compiles and x.eligible and x.result.timing
+    ]
+    return min(working, key=lambda pair: pair[0])[1] if working else None
+
+
+def close_others(forms: Sequence[RacedForm], winner: RacedForm, keep: object = None) -> None:
+    """Release the graphs of the forms that were not chosen, except that of the function `keep`."""
+    for raced in forms:
+        if raced is not winner and raced.function is not keep and isinstance(raced.function, Captured):
+            raced.function.close()

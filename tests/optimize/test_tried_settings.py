@@ -1,0 +1,185 @@
+"""On the CPU `rs.optimize` tries settings with the fastest compiled form, and keeps those that make it faster."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import rocsolid as rs
+from rocsolid.catalog.registry import all_settings
+from rocsolid.errors import UsageError
+from rocsolid.model.form import Form
+from rocsolid.model.optimize_report import FormOutcome
+from rocsolid.model.plan import Decision
+
+pytest.importorskip("torch")
+import torch
+
+from rocsolid.optimize import optimized
+from rocsolid.optimize.optimized import with_decisions
+from rocsolid.runtime.compiled import compile_with_plan
+
+pytestmark = pytest.mark.torch
+FREEZING, CPP_WRAPPER, GEMM = "inductor.freezing", "inductor.cpp_wrapper", "inductor.max_autotune_gemm"
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def takes(seconds: float) -> Any:
+    """A function that doubles its argument in this time."""
+
+    def double(x: Any) -> Any:
+        time.sleep(seconds)
+        return x * 2
+
+    return double
+
+
+def optimize_with_times(
+    monkeypatch: pytest.MonkeyPatch, milliseconds: dict[frozenset[str], float], setup_s: float = 0.0, **options: Any
+) -> Any:
+    """Optimize a function that takes 16 ms in eager and 8 ms compiled; the table has its time for each set of settings."""
+
+    def forms(_: Any, plan: rs.Plan, *__: Any, **___: Any) -> Any:
+        settings = frozenset(d.id for d in plan if d.profile == "optimize")
+        function = takes(milliseconds.get(settings, 8.0) / 1000)
+
+        def make() -> Any:
+            time.sleep(setup_s)
+            return function
+
+        return {Form.EAGER: lambda: model, Form.COMPILED: make}
+
+    model = takes(0.016)
+    monkeypatch.setattr(optimized, "available_forms", forms)
+    return rs.optimize(model, torch.ones(2), **options)
+
+
+def outcomes(report: Any) -> dict[str, FormOutcome]:
+    return {result.label: result.outcome for result in report.forms}
+
+
+def test_each_setting_is_kept_if_it_makes_the_form_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = frozenset({FREEZING})
+    times = {frozen: 4.0, frozen | {CPP_WRAPPER}: 7.0, frozen | {GEMM}: 1.0}
+    report = optimize_with_times(monkeypatch, times, freeze=True).report()
+
+    assert report.chosen is Form.COMPILED
+    assert report.settings == {FREEZING: True, GEMM: True}
+    assert outcomes(report) == {
+        "eager": FormOutcome.NOT_CHOSEN,
+        "compiled": FormOutcome.NOT_CHOSEN,
+        "compiled, freezing=True": FormOutcome.NOT_CHOSEN,
+        "compiled, freezing=True, cpp_wrapper=True": FormOutcome.NOT_CHOSEN,
+        "compiled, freezing=True, max_autotune_gemm=True": FormOutcome.CHOSEN,
+    }
+    assert "'compiled, freezing=True, max_autotune_gemm=True' was chosen" in str(report)
+
+
+def test_weights_become_constants_only_on_request_and_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = optimize_with_times(monkeypatch, {}).report()
+    with torch.enable_grad():
+        with_gradients = optimize_with_times(monkeypatch, {}, freeze=True).report()
+
+    for report in (tried, with_gradients):
+        assert not [label for label in outcomes(report) if "freezing" in label]
+
+
+def test_a_setting_can_win_where_the_compiled_form_was_not_faster_than_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = optimize_with_times(
+        monkeypatch, {frozenset(): 20.0, frozenset({CPP_WRAPPER}): 2.0, frozenset({CPP_WRAPPER, GEMM}): 20.0}
+    ).report()
+
+    assert report.settings == {CPP_WRAPPER: True}
+    assert report.chosen is Form.COMPILED
+
+
+def test_a_setting_is_skipped_if_its_set_up_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimized, "_SETTINGS_S", 0.7)
+    report = optimize_with_times(monkeypatch, {}, setup_s=0.4).report()
+    gemm = report.forms[-1]
+
+    assert GEMM in gemm.settings
+    assert gemm.outcome is FormOutcome.SKIPPED
+    assert "set-up would take about" in gemm.why
+    assert "budget_s" in gemm.why
+
+
+def test_the_next_process_uses_the_settings_of_the_winner(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+    made: list[Sequence[str]] = []
+
+    def forms(model: Any, plan: rs.Plan, *_: Any, **__: Any) -> Any:
+        settings = [d.id for d in plan if d.profile == "optimize"]
+        compiled = torch.compile(model, backend="inductor")
+
+        def make() -> Any:
+            made.append(settings)
+            compiled(torch.ones(2))  # so that there is something to save
+            return takes(0.001 if settings == [CPP_WRAPPER] else 0.004)
+
+        return {Form.EAGER: lambda: takes(0.01), Form.COMPILED: make}
+
+    monkeypatch.setattr(optimized, "available_forms", forms)
+    first = rs.optimize(Model(), torch.ones(2)).report()
+    made.clear()
+    second = rs.optimize(Model(), torch.ones(2)).report()
+
+    assert first.settings == second.settings == {CPP_WRAPPER: True}
+    assert made == [[CPP_WRAPPER]]
+
+
+def test_frozen_weights_are_compiled_again_and_watched() -> None:
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
+    x = torch.ones(2, 4)
+    plan = rs.resolve("fast")
+    freezing = next(setting for setting in all_settings() if setting.id == FREEZING)
+    decision = Decision(id=FREEZING, value=True, channel=freezing.channel, why="", profile="optimize")
+    plain = compile_with_plan(plan, model)
+    frozen = compile_with_plan(with_decisions(plan, [decision]), model)
+    plain(x), frozen(x)
+    eager = model(x).clone()
+    model[0].weight.mul_(2)
+    assert torch.allclose(frozen(x), eager)  # as the hazard of this setting says
+    assert not torch.allclose(plain(x), eager)
+
+    report = rs.optimize(model, x, budget_s=0).report()
+    watched = optimized.Optimized(frozen, model, report, weights_are_constants=True)
+    watched(x)
+    model[0].weight.mul_(2)
+
+    assert torch.equal(watched(x), model(x))
+    assert "were changed" in watched.report().unused_because
+
+
+def test_a_model_that_writes_to_its_own_buffer_is_not_taken_for_changed() -> None:
+    class Counts(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            return x * 2
+
+    model = Counts()
+    watched = optimized.Optimized(
+        model.forward, model, rs.optimize(model, torch.ones(1), budget_s=0).report(), weights_are_constants=True
+    )
+    for _ in range(3):
+        watched(torch.ones(1))
+    assert not watched.report().unused_because
+
+
+def test_freezing_is_for_the_cpu() -> None:
+    with pytest.raises(UsageError, match="freeze=True is for models on the CPU"):
+        rs.optimize(torch.sin, torch.ones(2), freeze=True, progressive=True)
