@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import clean_environ
+from tests.support import SOURCE, clean_environ
 
 from rocsolid.cli.app import run
 from rocsolid.errors import InputError
@@ -437,3 +438,9 @@ def test_linted_source_is_not_imported_by_workers(tmp_path: Path) -> None:
 def test_an_image_is_no_option_of_the_container_tool(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["ledger", "scan", "--", "-v/:/host"]) == 2
     assert "'-v/:/host' is not the name of an image" in capsys.readouterr().err
+
+
+def test_only_processes_that_run_a_workload_import_from_the_current_folder() -> None:
+    """`python -m` does; `module_command` does not."""
+    users = {f.name for f in (SOURCE / "rocsolid").rglob("*.py") if re.search(r'sys\.executable, "-m"', f.read_text())}
+    assert users == {"compile_in_child.py", "profile.py", "runner.py"}
