@@ -2,7 +2,7 @@
 
     python -m tests.hardening.interrupts --points 200 --seed 1
 
-SIGINT is ignored until rocsolid installs its handler: what comes before is Python's own start.
+SIGINT is ignored until rocsolid's main function is called: what comes before is Python's own start.
 """
 
 import argparse
@@ -19,6 +19,13 @@ from pathlib import Path
 from tests.support import clean_environ
 
 WORK = "import torch, time\ndef build():\n    return torch.nn.Linear(4, 4).eval(), (torch.ones(2, 4),), {}\n"
+# As in a terminal from here on: without a handler of rocsolid, Python raises KeyboardInterrupt wherever it is.
+START = """
+import signal, sys
+from rocsolid.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
 _MAX_END_S = 10.0  # a command that is almost finished may still end by itself
 
 
@@ -26,7 +33,7 @@ def interrupt(command: list[str], delay_s: float, folder: Path) -> str:
     """Start the command and interrupt it; return what is wrong, or an empty text with how it ended."""
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited by the child
     child = subprocess.Popen(
-        [sys.executable, "-m", "rocsolid", *command],
+        [sys.executable, "-c", START, *command],
         env=clean_environ(), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     signal.signal(signal.SIGINT, handler)

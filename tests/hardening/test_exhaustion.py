@@ -18,6 +18,7 @@ pytest.importorskip("numpy")
 from rocsolid.errors import InputError
 from rocsolid.observe import break_message, graph_text, kernels, recompile_message, torch_trace_files
 from rocsolid.trace.analysis.analyze import analyze_trace
+from rocsolid.trace.analysis.categories import PATTERNS
 from rocsolid.trace.columns import MAX_DEVICES
 from rocsolid.trace.read import read_trace
 
@@ -138,6 +139,15 @@ def test_no_text_in_a_compile_log_takes_long(pattern: re.Pattern[str], piece: st
     started = time.process_time()
     assert not pattern.search(text)
     assert time.process_time() - started < 3
+
+
+def test_no_kernel_name_takes_long_to_classify() -> None:
+    """One pattern took 1.5 s for a name of 20,000 letters, and a trace may have 20,000 names."""
+    for entry in PATTERNS:
+        started = time.process_time()
+        for word in re.findall(r"[A-Za-z_]{2,}", entry.pattern):
+            re.search(entry.pattern, word * (30_000 // len(word)))
+        assert time.process_time() - started < 1.5, entry.family
 
 
 def test_odd_entries_in_a_folder_of_compile_logs_are_passed_over(tmp_path: Path) -> None:

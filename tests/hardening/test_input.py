@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import clean_environ
+from tests.support import SOURCE, clean_environ
 
 from rocsolid.cli.app import run
 from rocsolid.errors import InputError
@@ -344,6 +345,24 @@ except OSError: print("refused")
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("after", 0o640)
 
 
+def test_d6_lint_fix_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("libcst")
+    file = tmp_path / "a.py"
+    text = "import torch\ntorch._inductor.config.group_fusion = True\n" + "x = 1\n" * 1000
+    file.write_text(text)
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
+        "from rocsolid.cli import main; raise SystemExit(main())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-B", "-c", program, "lint", "--fix", "--no-cache", str(file)],
+        env=clean_environ(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, file.read_text()) == (3, text), ran.stderr
+    assert ran.stderr == f"rocsolid: error: cannot write {file}: File too large; it was not changed\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_d8_file_names_inject_no_command() -> None:
     from dataclasses import replace
 
@@ -419,3 +438,9 @@ def test_linted_source_is_not_imported_by_workers(tmp_path: Path) -> None:
 def test_an_image_is_no_option_of_the_container_tool(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["ledger", "scan", "--", "-v/:/host"]) == 2
     assert "'-v/:/host' is not the name of an image" in capsys.readouterr().err
+
+
+def test_only_processes_that_run_a_workload_import_from_the_current_folder() -> None:
+    """`python -m` does; `module_command` does not."""
+    users = {f.name for f in (SOURCE / "rocsolid").rglob("*.py") if re.search(r'sys\.executable, "-m"', f.read_text())}
+    assert users == {"compile_in_child.py", "profile.py", "runner.py"}

@@ -2,7 +2,7 @@
 
 import os
 import stat
-import threading
+import sys
 import time
 from pathlib import Path
 
@@ -44,26 +44,22 @@ def test_d3_every_folder_above_is_checked(tmp_path: Path, caplog: pytest.LogCapt
 
 
 def test_d3_swapping_folders_while_they_are_read(tmp_path: Path) -> None:
-    """Whoever swaps `native` with a folder that others may write never gets its file read."""
+    """The folder is swapped with one that others may write after it was checked, right before the file in it is opened."""
     good, evil, spare = tmp_path / "native", tmp_path / "evil", tmp_path / "spare"
     assert user_cache.write(good / "file", b"ours")
     assert user_cache.write(evil / "file", b"theirs")
     evil.chmod(0o777)
-    stop = threading.Event()
+    swaps = [(good, spare), (evil, good)]
 
-    def swap() -> None:
-        while not stop.is_set():
-            for source, target in ((good, spare), (evil, good), (good, evil), (spare, good)):
+    def swap(event: str, args: tuple[object, ...]) -> None:
+        if event == "open" and swaps and os.path.basename(str(args[0])) == "file":  # noqa: PTH119
+            for source, target in [swaps.pop(0), swaps.pop(0)]:
                 os.rename(source, target)  # noqa: PTH104
 
-    thread = threading.Thread(target=swap)
-    thread.start()
-    try:
-        seen = {user_cache.read(good / "file") for _ in range(400)}
-    finally:
-        stop.set()
-        thread.join()
-    assert b"theirs" not in seen
+    sys.addaudithook(swap)  # does nothing after the swap
+    assert user_cache.read(good / "file") == b"ours"
+    assert not swaps
+    assert user_cache.read(good / "file") is None
 
 
 @as_root

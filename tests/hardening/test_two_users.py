@@ -16,7 +16,7 @@ import pytest
 from rocsolid.measure import user_cache
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0, reason="needs root, to act as two other users; a racing thread stands in, in test_kept_files.py"
+    os.geteuid() != 0, reason="needs root, to act as two other users; test_kept_files.py swaps folders as one user"
 )
 VICTIM, ATTACKER, GROUP = 61_001, 61_002, 61_003
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2

@@ -81,6 +81,7 @@ def test_no_string_of_a_record_runs_or_loads_anything(browser: "Browser", *, byp
     """Without the policy, only the escaping is left; with it, nothing may even be attempted."""
     context = browser.new_context(bypass_csp=bypass_csp)
     opened = context.new_page()
+    opened.set_default_timeout(120_000)  # the pages are large, and other tests run at the same time
     pages = dict(hostile_pages())
     seen: list[str] = []
     opened.on("pageerror", lambda error: seen.append(f"error: {error}"))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from rocsolid.cli.fail_on import FAIL_ON, exit_code_of
 from rocsolid.cli.output import add_output, write, write_file
 from rocsolid.cli.render import render_lint
-from rocsolid.errors import UsageError
+from rocsolid.errors import CannotRunError, UsageError
 
 if TYPE_CHECKING:
     from rocsolid.lint.options import Options
@@ -121,7 +121,11 @@ def _fix(record: "LintRecord", args: argparse.Namespace) -> int:
             before, after = fixed.before.splitlines(keepends=True), fixed.after.splitlines(keepends=True)
             write("".join(difflib.unified_diff(before, after, f"a/{fixed.file}", f"b/{fixed.file}")), args.out)
         else:
-            write_file(Path(fixed.file), fixed.after.encode("utf-8"))
+            try:
+                write_file(Path(fixed.file), fixed.after.encode("utf-8"))
+            except OSError as error:
+                msg = f"cannot write {fixed.file}: {error.strerror}; it was not changed"
+                raise CannotRunError(msg) from error
     count = sum(len(fixed.findings) for fixed in proposed)
     verb = "can be fixed" if args.diff else "fixed"
     files = f"{len(proposed)} file{'s' if len(proposed) != 1 else ''}"

@@ -125,7 +125,7 @@ PATTERNS: Final = (
     Pattern(
         family="rocBLAS, hipBLASLt and Tensile, CK, AITER, cuBLAS, CUTLASS",
         category=Category.GEMM,
-        pattern=r"Cijk_|gemm|GEMM|Gemm|gemv|(^|_)matmul|wvSplitK|cublas|splitKreduce|xmma_|cutlass|nvjet|_mm_|(^|_)b?mm_|moe_.*(stage|ck2)|fmoe|fused_moe_kernel|bf16gemm|dot_kernel|skinny|scaled_mm",
+        pattern=r"Cijk_|gemm|GEMM|Gemm|gemv|(^|_)matmul|wvSplitK|cublas|splitKreduce|xmma_|cutlass|nvjet|_mm_|(^|_)b?mm_|moe_(?:(?!moe_).)*(stage|ck2)|fmoe|fused_moe_kernel|bf16gemm|dot_kernel|skinny|scaled_mm",
         examples=(
             "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT16x16x256_MI16x16x1_SN_LDSB1_AFC1_AFEM1",
             "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",
