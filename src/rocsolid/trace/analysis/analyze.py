@@ -138,7 +138,10 @@ def clock_jumps(columns: TraceColumns) -> tuple[str, ...]:
     messages = []
     for device_id in sorted_unique(columns.device.device):
         on_device = columns.device.device == device_id
-        covered = coverage(columns.device.start[on_device], columns.device.end[on_device])
+        start, end = columns.device.start[on_device], columns.device.end[on_device]
+        if int(end.max()) - int(start.min()) <= _MIN_CLOCK_JUMP_NS:
+            continue
+        covered = coverage(start, end)
         longest_ns = int((covered.gap_end - covered.gap_start).max(initial=0))
         if longest_ns > _MIN_CLOCK_JUMP_NS and longest_ns > _MIN_CLOCK_JUMP_SHARE * covered.span_ns:
             messages.append(

@@ -7,6 +7,8 @@ from typing import Final
 
 _TENSILE: Final = re.compile(r"^(?:Custom_)?Cijk_(?P<layout>A[a-z]+_B[a-z]+)_(?P<types>[A-Z0-9]+)")
 _TILE: Final = re.compile(r"_MT(\d+x\d+x\d+)")
+_DIGITS: Final = re.compile(r"\d+")
+_NO_IDENTIFIER: Final = re.compile(r"L[a-z]\d+E|DF\d+[b_]?|")
 _MAX_WORDS: Final = 4
 
 
@@ -45,8 +47,8 @@ def _mangled_words(name: str) -> list[str]:
     """Return the identifiers of a mangled C++ name; each is written after its length."""
     words: list[str] = []
     position = 2
-    while position < len(name):
-        digits = re.compile(r"\d+").match(name, position)
+    while position < len(name) and len(words) < _MAX_WORDS:
+        digits = _DIGITS.match(name, position)
         if digits and int(digits[0][:4]) <= len(name) - digits.end() and (words or name[position - 1] in "NZ"):
             end = digits.end() + int(digits[0][:4])
             word = name[digits.end() : end]
@@ -55,6 +57,6 @@ def _mangled_words(name: str) -> list[str]:
                 position = end
                 continue
         # A number as a template argument, such as Li16E, and a type with its width, such as DF16b, are no identifiers.
-        skip = re.compile(r"L[a-z]\d+E|DF\d+[b_]?|").match(name, position)
+        skip = _NO_IDENTIFIER.match(name, position)
         position = max(skip.end() if skip else 0, position + 1)
     return words

@@ -25,6 +25,7 @@ from rocsolid.trace.columns import Column, DeviceEvents, EventKind, TraceColumns
 
 CATEGORIES: Final = tuple(Category)
 _MAX_SHARES: Final = 20
+_MAX_TABLE: Final = 1 << 22
 _MAX_ORDERED: Final = 20_000
 _TF32: Final = re.compile(r"tf32|s1688|tensorop")
 
@@ -52,8 +53,20 @@ class RowGroups:
 def group_rows(key: Column, sort_by: Column | None = None) -> RowGroups:
     """Group rows by a key. The rows of a group are sorted by `sort_by`."""
     rows = np.argsort(key, kind="stable") if sort_by is None else np.lexsort((sort_by, key))
-    keys, begin = np.unique(key[rows], return_index=True)
-    return RowGroups(keys=keys, sorted_rows=rows, begin=begin, end=np.append(begin[1:], len(rows)))
+    in_order = key[rows]
+    begin = np.flatnonzero(np.append(True, in_order[1:] != in_order[:-1])) if len(rows) else np.zeros(0, dtype=np.int64)
+    return RowGroups(keys=in_order[begin], sorted_rows=rows, begin=begin, end=np.append(begin[1:], len(rows)))
+
+
+def distinct(values: Column) -> tuple[Column, Column]:
+    """Return each value once, sorted, and the position of each value among them. A table is faster than sorting."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low >= _MAX_TABLE:
+        keys, inverse = np.unique(values, return_inverse=True)
+        return keys, inverse
+    used = np.zeros(high - low + 1, dtype=np.bool_)
+    used[values - low] = True
+    return np.flatnonzero(used)[: len(values)] + low, (np.cumsum(used, dtype=np.int32) - 1)[values - low]
 
 
 def percentile(sorted_values: Column, fraction: float) -> int:
@@ -64,7 +77,7 @@ def percentile(sorted_values: Column, fraction: float) -> int:
 def event_categories(columns: TraceColumns, device: DeviceEvents, operator: Column) -> Column:
     """Return the category of each event as an index into `CATEGORIES`. Copies and memsets are `copy`."""
     pairs = device.name.astype(np.int64) * (len(columns.names) + 1) + operator + 1
-    keys, inverse = np.unique(pairs, return_inverse=True)
+    keys, inverse = distinct(pairs)
     names, operators = np.divmod(keys, len(columns.names) + 1)
     found = [
         CATEGORIES.index(category(columns.names[name], columns.names[op - 1] if op else ""))
@@ -148,7 +161,7 @@ def operator_rows(
     host = dict(_sums(_pairs(ops.name, ops.detail, columns), ops.end - ops.start)) if len(ops) else {}
     pairs = _pairs(origins.operator, origins.detail, columns)
     categories = _with_operators(columns, origins.operator, categories)
-    _, compact = np.unique(pairs, return_inverse=True)
+    _, compact = distinct(pairs)
     key = (compact * len(CATEGORIES) + categories) * 2 + in_graph
     rows: list[tuple[OperatorRow, Column]] = []
     for _, members in group_rows(key):
@@ -277,7 +290,7 @@ def with_rates(rows: Sequence[KernelRow], operators: Sequence[OperatorRow]) -> t
 
 
 def _sums(key: Column, value: Column) -> list[tuple[int, int]]:
-    keys, inverse = np.unique(key, return_inverse=True)
+    keys, inverse = distinct(key)
     sums = np.zeros(len(keys), dtype=np.int64)
     np.add.at(sums, inverse, value)
     return list(zip(keys.tolist(), sums.tolist(), strict=True))

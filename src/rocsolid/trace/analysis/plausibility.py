@@ -8,7 +8,7 @@ import numpy as np
 from rocsolid.model.trace import Doubt, DoubtKind
 from rocsolid.trace.analysis.capture_windows import CaptureWindows, events_named_launch, inside
 from rocsolid.trace.analysis.link_launches import LaunchLinks, device_syncs, row_mask
-from rocsolid.trace.columns import Column, DeviceEvents, EventKind, TraceColumns, select_rows, sorted_unique
+from rocsolid.trace.columns import Column, DeviceEvents, EventKind, TraceColumns, sorted_unique
 
 # All limits are above what 40 public traces of nine GPU models show without damage.
 _MIN_SYNC_TAIL_NS: Final = 1_000_000
@@ -121,6 +121,8 @@ def _hole(columns: TraceColumns) -> Iterator[Doubt]:
 def _empty_replays(columns: TraceColumns, links: LaunchLinks) -> Iterator[Doubt]:
     """Yield a doubt when graph launches have no kernels."""
     calls, graph_calls = columns.calls, links.graph_calls
+    if not len(graph_calls):
+        return
     correlation = columns.device.correlation
     empty = graph_calls[~np.isin(calls.correlation[graph_calls], correlation)]
     if len(correlation) and (links.call_row >= 0).any():
@@ -220,16 +222,17 @@ def _longer_than_trace(columns: TraceColumns) -> Iterator[Doubt]:
 
 def _streams(all_events: DeviceEvents, device_id: int) -> Iterator[Doubt]:
     """Yield doubts about events of one stream that overlap, and about gaps that are all equal."""
-    device = select_rows(all_events, all_events.device == device_id)
-    order = np.lexsort((device.end, device.start, device.stream))
-    start, end, stream = device.start[order], device.end[order], device.stream[order]
+    rows = np.flatnonzero(all_events.device == device_id)
+    start, end, stream, name = (getattr(all_events, field)[rows] for field in ("start", "end", "stream", "name"))
+    order = np.lexsort((end, start, stream))
+    start, end, stream, name = start[order], end[order], stream[order], name[order]
     same = stream[1:] == stream[:-1]
     latest = _latest_end(end, same)
     overlap = np.where(same, np.maximum(0, np.minimum(latest[:-1], end[1:]) - start[1:]), 0)
     total, time = int(overlap.sum()), int((end - start).sum())
     if total > _MIN_OVERLAP_SHARE * time:
         repeated = same & (start[1:] == start[:-1]) & (end[1:] == end[:-1])
-        repeated &= device.name[order][1:] == device.name[order][:-1]
+        repeated &= name[1:] == name[:-1]
         reason = (
             f"{int(repeated.sum()):,} events are in the file twice"
             if 2 * int(overlap[repeated].sum()) > total
