@@ -1,5 +1,7 @@
 """Every dry-run rule has a finding where it should, and none where it should not."""
 
+from dataclasses import replace
+
 import pytest
 
 from rocsolid.model.dryrun import (
@@ -23,7 +25,7 @@ def used(**changes: float) -> Resources:
     return Resources(**given)  # type: ignore[arg-type]
 
 
-def kernel(*resources: Resources | str, origin: str = "user", **fields: tuple[str, ...]) -> DryRun:
+def kernel(*resources: Resources | str, origin: str = "user", **fields: tuple[str, ...] | bool) -> DryRun:
     """A run with one kernel; a string instead of resources is its compile error."""
     configs = tuple(
         KernelConfig(warps=4, error=r) if isinstance(r, str) else KernelConfig(warps=4, resources=r) for r in resources
@@ -93,6 +95,19 @@ CASES: dict[str, tuple[list[tuple[DryRun, Severity]], list[DryRun]]] = {
     "DRY011": (
         [(graph(capture_blockers=(CaptureBlocker(reason="x is on the CPU", location="m.py:2"),)), Severity.WARNING)],
         [graph()],
+    ),
+}
+CASES |= {
+    "DRY012": (
+        [
+            (kernel(used(wavefront=512)), Severity.CRITICAL),
+            (kernel(used(wavefront=512), used()), Severity.WARNING),
+        ],
+        [kernel(used(wavefront=256)), kernel("boom")],
+    ),
+    "DRY013": (
+        [(kernel(used(), descriptors=True), Severity.INFO)],
+        [kernel(used()), replace(kernel(used(), descriptors=True), target="sm_90")],
     ),
 }
 CHECKS = dict(run_checks())

@@ -53,6 +53,38 @@ def failing(monkeypatch: pytest.MonkeyPatch, **errors: RocsolidError) -> None:
     monkeypatch.setattr(dryrun, "version_note", lambda: "")
 
 
+def slow() -> None:
+    time.sleep(60)
+
+
+def test_a_kernel_that_takes_too_long_fails_alone(tmp_path: Path) -> None:
+    shared = CompileContext(chip=chip("gfx942"), journal=tmp_path / "journal", kernel_deadline_s=0.3)
+    tasks = [Task(name="slow", config=KernelConfig(), compile_it=slow)]
+    tasks += [Task(name=f"{n}", config=KernelConfig(), compile_it=lambda: 1 / 0) for n in range(2)]
+    errors = [result.config.error for result in compile_all(shared, tasks, 1)]
+
+    assert errors == ["took longer than 0.3 s to compile", *["ZeroDivisionError: division by zero"] * 2]
+
+
+def test_after_the_deadline_nothing_is_started(tmp_path: Path) -> None:
+    shared = CompileContext(chip=chip("gfx942"), journal=tmp_path / "journal", ends=time.monotonic() - 1)
+    (result,) = compile_all(shared, [Task(name="slow", config=KernelConfig(), compile_it=slow)])
+
+    assert result.config.error == "not compiled, because the time limit was reached before"
+
+
+def failing_pass() -> None:
+    os.write(2, b"kernel.py:3:1: error: operand must be a tensor\n")
+    raise RuntimeError("PassManager::run failed")  # noqa: EM101, TRY003 - as Triton raises it
+
+
+def test_the_reason_that_the_compiler_prints_is_reported(tmp_path: Path) -> None:
+    shared = CompileContext(chip=chip("gfx942"), journal=tmp_path / "journal")
+    (result,) = compile_all(shared, [Task(name="k", config=KernelConfig(), compile_it=failing_pass)])
+
+    assert result.config.error.endswith("PassManager::run failed: kernel.py:3:1: error: operand must be a tensor")
+
+
 def dry(workload: str, *targets: str) -> DryRunRecord:
     return dryrun.dryrun(workload, targets, compare="cuda", cache=Path(workload).parent / "cache")
 

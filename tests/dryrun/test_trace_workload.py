@@ -194,7 +194,7 @@ def test_reports_breaks_user_kernels_and_capture_blockers(folder: Path) -> None:
     assert unfit.location.endswith("w.py:46")
     assert "is on the CPU" in unfit.message
     (note,) = run.notes
-    assert note.endswith("needs real values; the rest was not compiled")
+    assert "needs real values; the rest was not compiled" in note
     assert "w.py:47" in note
 
 

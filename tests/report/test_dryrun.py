@@ -18,6 +18,7 @@ from rocsolid.model.dryrun import (
     FailedTarget,
     KernelConfig,
     Resources,
+    SkippedKernel,
 )
 from rocsolid.report.dryrun_page import dryrun_html
 from rocsolid.report.dryrun_text import differences, dryrun_json, dryrun_text
@@ -152,3 +153,23 @@ def test_a_wide_table_is_continued_below() -> None:
         assert lines[0].startswith("  configuration")
         assert lines[2].startswith("  configuration")
     assert len(_columns(rows, 400)) == 2
+
+
+def test_a_project_starts_with_its_counts_and_lists_only_kernels_with_problems() -> None:
+    fine = replace(KERNEL, configs=KERNEL.configs[:1], signature="inferred: k(x=*bf16)")
+    spilling = replace(KERNEL, name="spilling", configs=(replace(KERNEL.configs[0], resources=OVER),))
+    kernels = (*(replace(fine, name=f"fine_{n}") for n in range(30)), spilling)
+    skipped = SkippedKernel(name="open", location="/home/me/o.py:3", reason="no signature")
+    run = DryRun(target="gfx942", product="MI300X", kernels=kernels, skipped=(skipped,))
+    record = DryRunRecord(workload="src", mode="kernels", runs=(run,))
+    text = dryrun_text(record, Terminal())
+
+    assert "gfx942: 31 of 31 kernels compile, 1 spill in every configuration, 1 exceed the LDS limit" in text
+    assert "spilling" in text
+    assert "fine_3" not in text
+    assert "30 kernels without a problem are not listed" in text
+    assert "not compiled: open  me/o.py:3: no signature" in text
+    assert "fine_3" in dryrun_text(record, Terminal(), verbose=True)
+    page = dryrun_html(record)
+    assert "inferred: k(x=*bf16)" in page
+    assert "31 of 31 kernels compile" in page

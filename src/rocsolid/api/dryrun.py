@@ -8,7 +8,7 @@ from typing import Any
 from rocsolid.catalog.chips import CHIPS, chip
 from rocsolid.catalog.profiles import resolve as resolve_profile
 from rocsolid.dryrun.request import KernelSignature, Request
-from rocsolid.dryrun.runner import RunnerContext, check_folder, default_cache, run_request, version_note
+from rocsolid.dryrun.runner import RunnerContext, check_folder, default_cache, run_child, run_request, version_note
 from rocsolid.errors import InputError, RocsolidError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunRecord, FailedTarget
@@ -21,6 +21,9 @@ from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.rules.dryrun_rules import check_dry_run
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+CONFIGS = ("all", "best", "first")
+_NEUTRAL_CHIP = "sm_90"
+_START_S = 120.0  # to import torch and read the files, on a slow machine
 _COMPARED_CHIPS = {"cuda": "sm_90"}
 
 
@@ -33,6 +36,7 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
     profile: str = "",
     dynamic: bool | None = None,
     compare: str = "",
+    configs: str = "all",
     max_choices: int = 8,
     asm: bool = False,
     save: str | Path | None = None,
@@ -53,6 +57,8 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
         profile: a profile whose options are added to the compile, as `rs.compile` would on that chip.
         dynamic: `dynamic=` of torch.compile.
         compare: `cuda` also compiles for an H100 and reports the differences.
+        configs: which configurations of an autotuned kernel to report: `all` that its pruning leaves, the `best` of them by
+            spills and occupancy, or only the `first`, which takes the least time.
         max_choices: how many kernels of each `max-autotune` search to compile; the others are only counted.
         asm: include the assembly of each kernel in the result.
         save: a folder for the intermediate code, assembly and object file of each kernel.
@@ -71,6 +77,7 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
     if mode not in MODES:
         msg = f"mode={mode!r} is not a valid value; choose one of {', '.join(MODES)}"
         raise UsageError(msg)
+    _check_configs(configs)
     if max_choices < 0:
         msg = f"max_choices must be at least 0, not {max_choices} (0 only counts the choices)"
         raise UsageError(msg)
@@ -90,6 +97,7 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
             mode=mode,
             options=_options(profile, chip_),
             dynamic=dynamic,
+            configs=configs,
             max_choices=max_choices,
             asm=asm,
             save=folder,
@@ -100,28 +108,62 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
 
 
 def dryrun_kernels(  # noqa: PLR0913 - all but two are keywords
-    file: str | Path,
+    paths: str | Path | Sequence[str | Path],
     target: str | Sequence[str] = "gfx942",
     *,
     signatures: Sequence[KernelSignature] = (),
+    only: Sequence[str] = (),
     compare: str = "",
+    configs: str = "all",
     asm: bool = False,
     save: str | Path | None = None,
     deadline_s: float = 900.0,
+    kernel_deadline_s: float = 120.0,
     cache: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> DryRunRecord:
-    """Compile the Triton kernels of one file with the given signatures, as `dryrun` does for a model."""
+    """Compile every Triton kernel in files and folders, as `dryrun` does for a model: a porting report for a project.
+
+    How a kernel is called is inferred from its source and from the lines that launch it, unless `signatures` has it. `only` names
+    the kernels to compile (`name` or `file.py:name`). A kernel that crashes the compiler or takes longer than `kernel_deadline_s` fails alone.
+    After `deadline_s` no further kernel is started.
+    """
     chips, compared_chip = _chips(target), _compared_chip(compare)
+    _check_configs(configs)
     note = version_note()
     context = _context(cache, save, deadline_s, progress)
+    names = tuple(str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths))
+    context = replace(context, deadline_s=deadline_s + kernel_deadline_s + _START_S)  # ends a child that hangs
+    # Triton's intermediate code is the same for every GPU, so that all chips get the same signatures.
+    request = Request(
+        target=_NEUTRAL_CHIP,
+        kernels=names,
+        signatures=tuple(signatures),
+        find_signatures=True,
+        only=tuple(only),
+        kernel_deadline_s=kernel_deadline_s,
+        deadline_s=deadline_s,
+    )
+    found = run_child(request, context)
+    if not found.signatures:
+        reasons = "; ".join(f"{kernel.name}: {kernel.reason}" for kernel in found.skipped[:3])
+        msg = f"{', '.join(names)}: no kernel can be compiled without a signature ({reasons})"
+        raise InputError(msg)
 
     def run(chip_: Chip) -> DryRun:
         folder = str(Path(save).resolve() / chip_.arch) if save else ""
-        request = Request(target=chip_.arch, file=str(file), signatures=tuple(signatures), asm=asm, save=folder)
-        return _with_note(run_request(request, context), note)
+        compiling = replace(
+            request,
+            target=chip_.arch,
+            signatures=found.signatures,
+            find_signatures=False,
+            configs=configs,
+            asm=asm,
+            save=folder,
+        )
+        return _with_note(replace(run_request(compiling, context), skipped=found.skipped), note)
 
-    return _run_all(DryRunRecord(workload=str(file), mode="kernels"), run, chips, compared_chip)
+    return _run_all(DryRunRecord(workload=" ".join(names), mode="kernels"), run, chips, compared_chip)
 
 
 def _run_all(
@@ -151,6 +193,12 @@ def _run_all(
 def with_findings(record: DryRunRecord) -> DryRunRecord:
     """The record with the findings of all rules about its runs; the run for comparison is not checked."""
     return replace(record, findings=tuple(worst_first([f for run in record.runs for f in check_dry_run(run)])))
+
+
+def _check_configs(configs: str) -> None:
+    if configs not in CONFIGS:
+        msg = f"configs={configs!r} is not a valid value; choose one of {', '.join(CONFIGS)}"
+        raise UsageError(msg)
 
 
 def _compared_chip(compare: str) -> Chip | None:

@@ -6,10 +6,13 @@ Examples:
   rocsolid dryrun model.py:build --mode max-autotune --max-choices 20
   rocsolid dryrun model.py:build --compare cuda --output html --out dryrun.html
   rocsolid dryrun model.py:build --save kernels/
-  rocsolid dryrun kernels my_kernels.py --kernel 'add(x=*fp32, y=*fp32, n=i32, BLOCK=1024, num_warps=4)'
+  rocsolid dryrun --kernels src/mypackage --target gfx942 --target gfx1100 --configs first
+  rocsolid dryrun --kernels add.py --kernel 'add(x=*fp32, y=*fp32, n=i32, BLOCK=1024, num_warps=4)'
 
 A workload is a function that returns (callable, args, kwargs). A dry run needs torch and its matching Triton, but no GPU, no
 ROCm and no AMD driver. No kernel is executed, so it cannot tell which configuration is fastest.
+--kernels compiles every @triton.jit kernel of files and folders, without a workload. How a kernel is called is inferred from its
+source and the lines that launch it, unless --kernel or --signatures says so.
 Targets: gfx90a (MI250X), gfx942 (MI300X), gfx950 (MI355X), gfx1100 (RX 7900 XTX), gfx1201 (RX 9070 XT).
 
 """
@@ -30,7 +33,10 @@ _DEADLINE_S = 900.0
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("workload", nargs="+", metavar="WORKLOAD", help="file.py:function, or: kernels FILE.py")
+    parser.add_argument("workload", nargs="?", default="", metavar="WORKLOAD", help="file.py:function")
+    parser.add_argument(
+        "--kernels", nargs="+", default=[], metavar="PATH", help="compile the Triton kernels of these files and folders"
+    )
     parser.add_argument(
         "--target",
         action="append",
@@ -48,6 +54,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--compare", choices=("cuda",), default="", help="also compile for an H100, and report the differences"
     )
     parser.add_argument(
+        "--configs",
+        choices=("all", "best", "first"),
+        default="all",
+        help="configurations of an autotuned kernel: all that its pruning leaves, the best by spills and occupancy, or the first",
+    )
+    parser.add_argument(
         "--max-choices", type=int, default=8, metavar="N", help="kernels to compile per autotuning search (default: 8)"
     )
     parser.add_argument(
@@ -55,7 +67,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SIGNATURE",
-        help="with kernels: 'name(argument=type, CONSTANT=value, num_warps=4)' (repeatable)",
+        help="with --kernels: compile only this one, 'name(argument=type, CONSTANT=value, num_warps=4)' (repeatable)",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="KERNEL",
+        help="with --kernels: compile only this one, name or file.py:name (repeatable)",
+    )
+    parser.add_argument(
+        "--signatures", type=Path, metavar="FILE", help="with --kernels: signatures, one per line; others are inferred"
     )
     parser.add_argument("--asm", action="store_true", help="include the assembly of each kernel in JSON and HTML")
     parser.add_argument(
@@ -100,36 +122,43 @@ def _record(args: argparse.Namespace, progress: Callable[[str], None]) -> DryRun
     shared = {
         "target": args.target or ["gfx942"],
         "compare": args.compare,
+        "configs": args.configs,
         "asm": args.asm,
         "save": args.save,
         "deadline_s": args.deadline,
         "cache": args.cache,
         "progress": progress,
     }
-    match args.workload:
-        case ["kernels", file]:
-            from rocsolid.dryrun.kernel_signature import parse_signature
+    if args.kernels:
+        from rocsolid.dryrun.kernel_signature import parse_signature, read_signatures
 
-            _refuse(args, "dryrun kernels FILE.py has no option", ("train", "dynamic", "profile", "mode"))
-            return dryrun_kernels(file, signatures=[parse_signature(text) for text in args.kernel], **shared)
-        case [workload] if workload != "kernels":
-            _refuse(args, "the kernels of a workload are found automatically; drop", ("kernel",))
-            return dryrun(
-                workload,
-                train=args.train,
-                mode=args.mode,
-                profile=args.profile,
-                dynamic=True if args.dynamic else None,
-                max_choices=args.max_choices,
-                **shared,
-            )
-    msg = f"pass one workload, or: kernels FILE.py; got {' '.join(args.workload)!r}"
-    raise UsageError(msg)
+        if args.workload:
+            msg = f"pass a workload or --kernels PATH, not both; got {args.workload!r}"
+            raise UsageError(msg)
+        _refuse(args, "dryrun --kernels has no option", ("train", "dynamic", "profile", "mode"))
+        given = [parse_signature(text) for text in args.kernel]
+        signatures = [*given, *(read_signatures(args.signatures) if args.signatures else ())]
+        return dryrun_kernels(
+            args.kernels, signatures=signatures, only=[*args.only, *(signature.name for signature in given)], **shared
+        )
+    if not args.workload:
+        msg = "pass a workload (file.py:function), or --kernels PATH"
+        raise UsageError(msg)
+    _refuse(args, "the kernels of a workload are found automatically; drop", ("kernel", "only", "signatures"))
+    return dryrun(
+        args.workload,
+        train=args.train,
+        mode=args.mode,
+        profile=args.profile,
+        dynamic=True if args.dynamic else None,
+        max_choices=args.max_choices,
+        **shared,
+    )
 
 
 def _refuse(args: argparse.Namespace, message: str, options: Sequence[str]) -> None:
     """Raise UsageError for options that would have no effect."""
-    given = [option for option in options if getattr(args, option) not in (False, "", [], "default")]
+    given = [option for option in options if getattr(args, option) not in (False, "", [], None, "default")]
     if given:
         msg = f"{message} --{given[0]}"
         raise UsageError(msg)

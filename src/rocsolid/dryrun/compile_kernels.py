@@ -29,6 +29,8 @@ class CompileContext:
     journal: Path
     asm: bool = False  # include the assembly in the result
     save: Path | None = None  # folder for the generated code
+    kernel_deadline_s: float = 0.0  # for each configuration; 0: no limit
+    ends: float = 0.0  # value of time.monotonic() after which nothing is started; 0: no limit
 
 
 @dataclass(frozen=True, kw_only=True)

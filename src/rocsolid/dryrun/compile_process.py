@@ -5,6 +5,7 @@ The simulated GPU is installed only in this process.
 
 import json
 import sys
+import time
 from pathlib import Path
 
 from rocsolid.catalog.chips import DEFAULT_RELEASE, chip
@@ -12,9 +13,8 @@ from rocsolid.dryrun.compile_kernels import CompileContext, quiet_compilers
 from rocsolid.dryrun.request import RESULT_SCHEMA, ChildResult, Request
 from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, encode
-from rocsolid.model.dryrun import DryRun
 from rocsolid.process.parent_death import die_with_parent
-from rocsolid.torchapi.pretend.device import pretend_device, pretend_triton_driver
+from rocsolid.torchapi.pretend.device import pretend_device, pretend_properties
 
 
 def main(request_file: Path, result_file: Path) -> None:
@@ -22,18 +22,20 @@ def main(request_file: Path, result_file: Path) -> None:
     request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
     die_with_parent(request.parent_pid)
     try:
-        result = ChildResult(run=_run(request))
+        result = _run(request)
     except RocsolidError as error:
         result = ChildResult(error=str(error), usage_error=isinstance(error, UsageError))
     except SystemExit as system_exit:
-        message = f"{request.workload or request.file} called sys.exit({system_exit.code!r}) while it was imported"
+        name = request.workload or " ".join(request.kernels)
+        message = f"{name} called sys.exit({system_exit.code!r}) while it was imported"
         result = ChildResult(error=message, usage_error=True)
     temporary = result_file.with_suffix(".part")
     temporary.write_text(json.dumps({"schema": RESULT_SCHEMA, "result": encode(result)}), encoding="utf-8")
     temporary.replace(result_file)
 
 
-def _run(request: Request) -> DryRun:
+def _run(request: Request) -> ChildResult:
+    started = time.monotonic()
     target = chip(request.target)
     quiet_compilers()
     shared = CompileContext(
@@ -41,16 +43,23 @@ def _run(request: Request) -> DryRun:
         journal=Path(request.journal),
         asm=request.asm,
         save=Path(request.save) if request.save else None,
+        kernel_deadline_s=request.kernel_deadline_s,
+        ends=started + request.deadline_s if request.deadline_s else 0.0,
     )
-    if request.file:
-        from rocsolid.dryrun.user_kernels import compile_file
+    release = DEFAULT_RELEASE[target.platform]
+    if request.kernels:
+        from rocsolid.dryrun.user_kernels import compile_kernels, find_signatures
 
-        pretend_triton_driver(target)
-        return compile_file(request, shared)
+        pretend_properties(target, release)
+        return (
+            find_signatures(request, shared)
+            if request.find_signatures
+            else ChildResult(run=compile_kernels(request, shared))
+        )
     from rocsolid.dryrun.trace_workload import trace
 
-    pretend_device(target, DEFAULT_RELEASE[target.platform], Path(request.guard))
-    return trace(request, shared)
+    pretend_device(target, release, Path(request.guard))
+    return ChildResult(run=trace(request, shared))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Parses a kernel signature: `add(x=*fp32, n=i32, BLOCK=1024, num_warps=4)`."""
+"""Kernel signatures as text: `ops/add.py:add(x=*fp32, n=i32, BLOCK=1024, num_warps=4)`; the file is optional."""
 
 import ast
 import re
+from pathlib import Path
 from typing import Final
 
 from rocsolid.dryrun.request import KernelSignature
-from rocsolid.errors import UsageError
+from rocsolid.errors import InputError, UsageError
 
-_SIGNATURE: Final = re.compile(r"\s*(\w+)\s*\((.*)\)\s*$", re.DOTALL)
+_SIGNATURE: Final = re.compile(r"\s*(?:(\S+\.py):)?(\w+)\s*\((.*)\)\s*$", re.DOTALL)
 _TYPE: Final = re.compile(
     r"\*?(?:k?\*)?(?:fp8e4nv|fp8e5|fp8e4b8|fp8e5b16|fp16|bf16|fp32|fp64|i1|i8|i16|i32|i64|u8|u16|u32|u64)$"
 )
@@ -23,7 +24,7 @@ def parse_signature(text: str) -> KernelSignature:
     types: dict[str, str] = {}
     constants: dict[str, object] = {}
     options: dict[str, int] = {}
-    for part in filter(None, (piece.strip() for piece in match[2].split(","))):
+    for part in filter(None, (piece.strip() for piece in match[3].split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name.isidentifier():
             msg = f"in {text!r}, {part!r} is not argument=type or CONSTANT=value"
@@ -34,10 +35,32 @@ def parse_signature(text: str) -> KernelSignature:
             options[name] = int(value)
         else:
             constants[name] = _constant(value, part, text)
-    return KernelSignature(name=match[1], types=types, constants=constants, options=options)
+    return KernelSignature(name=match[2], file=match[1] or "", types=types, constants=constants, options=options)
+
+
+def read_signatures(file: Path) -> list[KernelSignature]:
+    """Read a file with one signature per line; empty lines and lines with `#` are comments. Raises InputError."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        msg = f"cannot read {file}: {error.strerror}"
+        raise InputError(msg) from error
+    return [parse_signature(line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def signature_text(signature: KernelSignature) -> str:
+    """The signature as `parse_signature` reads it."""
+    constants = {
+        name: value if str(value).startswith("tl.") else repr(value) for name, value in signature.constants.items()
+    }
+    parts = {**signature.types, **constants, **signature.options}
+    name = f"{signature.file}:{signature.name}" if signature.file else signature.name
+    return f"{name}({', '.join(f'{argument}={value}' for argument, value in parts.items())})"
 
 
 def _constant(value: str, part: str, text: str) -> object:
+    if value.startswith("tl."):
+        return value
     try:
         return ast.literal_eval(value)
     except (ValueError, SyntaxError) as error:

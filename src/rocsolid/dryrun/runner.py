@@ -92,6 +92,15 @@ def version_note() -> str:
 
 
 def run_request(request: Request, context: RunnerContext) -> DryRun:
+    """Run a request in a child process and return the dry run; raises the child's error."""
+    run = run_child(request, context).run
+    if run is None:
+        msg = f"the dry run for {request.target} ended without a result"
+        raise CannotRunError(msg)
+    return run
+
+
+def run_child(request: Request, context: RunnerContext) -> ChildResult:
     """Run a request in a child process; raises the child's error."""
     guard = build_stub_library(context.cache) if request.workload else ""
     with tempfile.TemporaryDirectory(prefix="rocsolid-dryrun-") as folder:
@@ -100,7 +109,9 @@ def run_request(request: Request, context: RunnerContext) -> DryRun:
         result, ended, errors = _run_child(child_request, Path(folder), context)
         if result is None:
             raise _failure(request, ended, errors, _unfinished_kernel(journal), context.deadline_s)
-    return _run_or_raise(result)
+    if result.error:
+        raise (InputError if result.usage_error else CannotRunError)(result.error)
+    return result
 
 
 def _run_child(request: Request, folder: Path, context: RunnerContext) -> tuple[ChildResult | None, CheckResult, str]:
@@ -122,15 +133,9 @@ def _run_child(request: Request, folder: Path, context: RunnerContext) -> tuple[
     return decode(ChildResult, data["result"], "result"), ended, errors
 
 
-def _run_or_raise(result: ChildResult) -> DryRun:
-    if result.run is not None:
-        return result.run
-    raise (InputError if result.usage_error else CannotRunError)(result.error)
-
-
 def _failure(request: Request, ended: CheckResult, errors: str, kernel: str, deadline_s: float) -> Exception:
-    name = request.workload or request.file
-    phase = f" while compiling {kernel}" if kernel else " while importing it" if request.file else " while tracing"
+    name = request.workload or " ".join(request.kernels)
+    phase = f" while compiling {kernel}" if kernel else " while tracing" if request.workload else " while reading it"
     if ended.status is CheckStatus.HUNG:
         return TimedOutError(
             f"the dry run of {name} for {request.target} exceeded its deadline of {deadline_s:g} s{phase}"

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,9 @@ from rocsolid.dryrun.compile_kernels import CompileContext, CompiledConfig
 from rocsolid.dryrun.compile_workers import Task, compile_all
 from rocsolid.dryrun.request import Request
 from rocsolid.dryrun.resource_usage import foreign_code, fp8_formats
+from rocsolid.dryrun.user_kernels import best, compile_launches
 from rocsolid.errors import CannotRunError
+from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import (
     AutotuneSearch,
@@ -29,7 +31,7 @@ from rocsolid.model.dryrun import (
     Fp8Use,
     KernelConfig,
 )
-from rocsolid.model.workload import WorkloadName
+from rocsolid.model.workload import Workload, WorkloadName
 from rocsolid.torchapi.inductor.lowering import (
     LoweredGraph,
     LoweredSearch,
@@ -42,7 +44,15 @@ from rocsolid.torchapi.inductor.lowering import (
     mode_options,
     record_lowering,
 )
+from rocsolid.torchapi.pretend.cpu_values import on_cpu
+from rocsolid.torchapi.pretend.custom_ops import (
+    Implementations,
+    record_implementations,
+    run_called_operators,
+    run_graph_operators,
+)
 from rocsolid.torchapi.pretend.device import fake_mode, needs_values
+from rocsolid.torchapi.pretend.triton_driver import LaunchRecord, record_launches
 
 _MAX_ERROR_CHARACTERS: Final = 400
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
@@ -54,13 +64,16 @@ def trace(request: Request, shared: CompileContext) -> DryRun:
     import triton
 
     started = time.monotonic()
-    record = record_lowering()
-    note = _call(request)
-    empty_note = (
-        "" if record.graphs else "nothing was compiled: torch.compile found no tensor operation in the workload"
-    )
+    operators = record_implementations()
+    record = record_lowering(lambda module: run_graph_operators(module, operators))
+    launches = record_launches(first_only=request.configs == "first")
+    notes = _call(request, operators, launches)
+    in_graphs = set(record.user_kernels.values())
+    launched = [launch for launch in launches.launches if launch.location not in in_graphs]
+    if not record.graphs and not launched:
+        notes.append("nothing was compiled: torch.compile found no tensor operation in the workload")
     searches = tuple(_search(s, request, shared) for s in record.searches)
-    kernels = _kernels(record, shared)
+    kernels = (*_kernels(record, request, shared), *compile_launches(launched, shared, request.configs))
     return DryRun(
         target=shared.chip.arch,
         product=shared.chip.product,
@@ -70,13 +83,13 @@ def trace(request: Request, shared: CompileContext) -> DryRun:
         kernels=kernels,
         breaks=tuple(DryRunBreak(reason=reason, location=location) for reason, location in graph_breaks()),
         searches=searches,
-        notes=tuple(filter(None, (note, empty_note))),
+        notes=tuple(notes),
         seconds=round(time.monotonic() - started, 3),
     )
 
 
-def _call(request: Request) -> str:
-    """Compile and call the workload once, with the backward pass when training; returns a note."""
+def _call(request: Request, operators: Implementations, launches: LaunchRecord) -> list[str]:
+    """Compile and call the workload once, with the backward pass when training; returns notes."""
     import torch
 
     from rocsolid.dryrun.fake_tensors import fake_workload
@@ -84,24 +97,53 @@ def _call(request: Request) -> str:
     mode = fake_mode()
     workload, note = fake_workload(request.workload, mode)
     options = {**mode_options(request.mode), **request.options}
-    if isinstance(workload.callable, torch.nn.Module):
-        workload.callable.train(request.train)
     function = torch.compile(workload.callable, options=options, dynamic=request.dynamic)
+    notes = [note] if note else []
     try:
-        with mode, torch.enable_grad() if request.train else torch.no_grad():
-            out = function(*workload.args, **workload.kwargs)
-            if request.train:
-                _loss(out).backward()
+        with mode, run_called_operators(operators):
+            _call_once(function, workload, request)
     except CannotRunError:
         raise
     except Exception as error:
-        if needs_values(error):
-            line = _workload_line(error, workload.name)
-            stopped = f"tracing stopped{line}, where {_first_line(error)} needs real values; the rest was not compiled"
-            return "; ".join(filter(None, (note, stopped)))
-        msg = f"{request.workload} cannot be traced{_workload_line(error, workload.name)}: {_first_line(error)}"
-        raise CannotRunError(msg) from error
-    return note
+        where = _workload_line(error, workload.name)
+        if not needs_values(error):
+            msg = f"{request.workload} cannot be traced{where}: {_first_line(error)}"
+            raise CannotRunError(msg) from error
+        stopped = f"tracing stopped{where}, where {_first_line(error)} needs real values; the rest was not compiled"
+        return [*notes, stopped + _call_with_values(request, launches)]
+    return notes
+
+
+def _call_once(function: Any, workload: Workload, request: Request) -> None:
+    import torch
+
+    if isinstance(workload.callable, torch.nn.Module):
+        workload.callable.train(request.train)
+    with torch.enable_grad() if request.train else torch.no_grad():
+        out = function(*workload.args, **workload.kwargs)
+        if request.train:
+            _loss(out).backward()
+
+
+def _call_with_values(request: Request, launches: LaunchRecord) -> str:
+    """Call the workload without compiling it, on CPU tensors with values, to record the kernels that it launches; returns a note."""
+    import torch
+
+    before = len(launches.launches)
+    launches.execute = True
+    torch.compiler.set_stance("force_eager")
+    try:
+        with on_cpu():
+            workload = load_workload(request.workload)
+            _call_once(workload.callable, workload, request)
+    except Exception as error:  # noqa: BLE001 - a second attempt; the note says how far it came
+        ended = f", up to {_first_line(error)}"
+    else:
+        ended = ""
+    if len(launches.launches) == before:
+        return ""
+    skipped = "".join(f"; {name} was not executed ({error})" for name, error in launches.not_executed.items())
+    return f", except the Triton kernels that the workload launches when it runs on the CPU{ended}{skipped}"
 
 
 def _workload_line(error: BaseException, workload: str) -> str:
@@ -185,21 +227,24 @@ class _LoadedKernel:
     error: str = ""
 
 
-def _kernels(record: LoweringRecord, shared: CompileContext) -> tuple[DryRunKernel, ...]:
+def _kernels(record: LoweringRecord, request: Request, shared: CompileContext) -> tuple[DryRunKernel, ...]:
     found: dict[tuple[str, str], tuple[LoweredGraph, str]] = {}  # several graphs may launch the same kernel
     for graph in record.graphs:
         for name, (function, source) in graph.sources.items():
             found.setdefault((name, source), (graph, function))
-    loaded = [_load(graph, name, function, source) for (name, source), (graph, function) in found.items()]
+    first_only = request.configs == "first"
+    loaded = [_load(graph, name, function, source, first_only) for (name, source), (graph, function) in found.items()]
     compiled = iter(compile_all(shared, [task for kernel in loaded for task in kernel.tasks]))
-    return tuple(_kernel(kernel, [next(compiled) for _ in kernel.tasks], record, shared.chip) for kernel in loaded)
+    kernels = [_kernel(kernel, [next(compiled) for _ in kernel.tasks], record, shared.chip) for kernel in loaded]
+    return tuple(replace(k, configs=(best(k.configs),)) if request.configs == "best" else k for k in kernels)
 
 
-def _load(graph: LoweredGraph, name: str, function: str, source: str) -> _LoadedKernel:
+def _load(graph: LoweredGraph, name: str, function: str, source: str, first_only: bool) -> _LoadedKernel:  # noqa: FBT001 - internal
     call = next((args for called, args in graph.calls if called == name), [])
     try:
         tuner = load_kernel(function, source)
-        tasks = tuple(_task(f"{graph.name} {name}", tuner, config, call) for config in tuner.configs)
+        configs = tuner.configs[:1] if first_only else tuner.configs
+        tasks = tuple(_task(f"{graph.name} {name}", tuner, config, call) for config in configs)
     except Exception as error:  # noqa: BLE001 - counts as a kernel that does not compile
         return _LoadedKernel(graph=graph, name=name, source=source, error=_first_line(error))
     return _LoadedKernel(graph=graph, name=name, source=source, tasks=tasks)

@@ -1,164 +1,293 @@
-"""Compiles the Triton kernels of one file. Runs in the child process."""
+"""Compiles Triton kernels: those that a program launched, and those found in files and folders. Runs in the child process."""
 
-import functools
-import importlib.util
+import ast
 import inspect
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rocsolid.dryrun.compile_kernels import CompileContext, CompiledConfig
-from rocsolid.dryrun.compile_workers import Task, compile_all
-from rocsolid.dryrun.kernel_signature import OPTIONS
-from rocsolid.dryrun.request import KernelSignature, Request
+from rocsolid.dryrun.compile_workers import Failed, Job, Task, compile_all, run_jobs
+from rocsolid.dryrun.infer_signature import ProjectSource, infer
+from rocsolid.dryrun.kernel_loader import FoundKernel, Loader, find_kernels, jit_function
+from rocsolid.dryrun.kernel_signature import OPTIONS, signature_text
+from rocsolid.dryrun.request import ChildResult, KernelSignature, Request
 from rocsolid.dryrun.resource_usage import foreign_code, fp8_formats
-from rocsolid.errors import InputError, UnknownNameError
+from rocsolid.errors import InputError, UnknownNameError, first_line
 from rocsolid.model.chip import Chip
-from rocsolid.model.dryrun import DryRun, DryRunKernel, KernelConfig
+from rocsolid.model.dryrun import DryRun, DryRunKernel, KernelConfig, SkippedKernel
 from rocsolid.model.platform import Platform
+from rocsolid.torchapi.pretend.triton_driver import Launch
 
 _DEFAULT_WARPS, _DEFAULT_STAGES = 4, 2
+_ROCM_OPTIONS = ("waves_per_eu", "kpack", "matrix_instr_nonkdim")  # other compilers refuse them
+_ROCM_DEFAULTS = (0, 1)
+_MAX_CANDIDATES: Final = 12
+_ASSUMED_SIZE: Final = 256  # for heuristics that compute constants from sizes
+_NOT_SEARCHED: Final = (".git", ".venv", "venv", "node_modules", "__pycache__", "build", "dist")
 
 
-def compile_file(request: Request, shared: CompileContext) -> DryRun:
-    """Compile every given signature; kernels without one are listed in a note."""
+@dataclass(frozen=True, kw_only=True)
+class _Project:
+    """The kernels of the given files and folders."""
+
+    kernels: tuple[FoundKernel, ...]
+    source: ProjectSource
+    loader: Loader
+
+    def load(self, found: FoundKernel) -> Any:
+        return self.loader.module(found.file).kernel(found)
+
+
+def find_signatures(request: Request, shared: CompileContext) -> ChildResult:
+    """Return how each kernel is called: as given, or inferred and accepted by Triton. Device functions are left out."""
+    project = _read_project(request.kernels)
+    given = [
+        (signature, found)
+        for signature in request.signatures
+        for found in _named(project, signature.name, signature.file)
+    ]
+    for signature, found in given:
+        _check_arguments(signature, project.load(found))
+    done = {(found.file, found.name) for _, found in given}
+    wanted = [(name.rpartition(":")[2], name.rpartition(":")[0]) for name in request.only]
+    for name, file in wanted:
+        _named(project, name, file)
+    open_kernels = [
+        found
+        for found in project.kernels
+        if (found.file, found.name) not in done
+        and not project.source.is_device_function(found.name)
+        and (not wanted or any(_matches(found, name, file) for name, file in wanted))
+    ]
+    results = run_jobs(
+        shared,
+        [Job(name=found.name, run=lambda found=found: _infer(project, found, shared.chip)) for found in open_kernels],  # type: ignore[misc]
+    )
+    inferred, skipped = [], []
+    for found, result in zip(open_kernels, results, strict=True):
+        if isinstance(result, KernelSignature):
+            inferred.append(replace(result, file=str(found.file), origin="inferred"))
+        else:
+            reason = result.error if isinstance(result, Failed) else str(result)
+            skipped.append(SkippedKernel(name=found.name, location=f"{found.file}:{found.line}", reason=reason))
+    signatures = [replace(signature, file=str(found.file)) for signature, found in given] + inferred
+    return ChildResult(signatures=tuple(signatures), skipped=tuple(skipped))
+
+
+def compile_kernels(request: Request, shared: CompileContext) -> DryRun:
+    """Compile the kernels with the signatures of the request."""
     import triton
 
     started = time.monotonic()
-    file_kernels = dict(_find_kernels(_import(Path(request.file))))
-    if not file_kernels:
-        msg = f"{request.file} contains no @triton.jit kernel"
-        raise InputError(msg)
+    project = _read_project(sorted({signature.file for signature in request.signatures}))
+    by_name = {(str(found.file), found.name): found for found in project.kernels}
+    launches: list[Launch] = []
+    texts: dict[str, str] = {}
+    not_loaded: list[DryRunKernel] = []
     for signature in request.signatures:
-        if signature.name not in file_kernels:
-            raise UnknownNameError(kind="kernel", where=request.file, name=signature.name, known=file_kernels)
-    if not request.signatures:
-        msg = (
-            f"no kernel signature given; add {'; '.join(_hint(name, kernel) for name, kernel in file_kernels.items())}"
-        )
-        raise InputError(msg)
-    for signature in request.signatures:
-        _check_arguments(signature, file_kernels[signature.name])
-    tasks = [list(_tasks(signature, file_kernels[signature.name], shared)) for signature in request.signatures]
-    compiled = iter(compile_all(shared, [task for kernel_tasks in tasks for task in kernel_tasks]))
-    kernels = tuple(
-        _kernel(signature, file_kernels[signature.name], [next(compiled) for _ in kernel_tasks], shared)
-        for signature, kernel_tasks in zip(request.signatures, tasks, strict=True)
-    )
-    not_compiled = [name for name in file_kernels if name not in {s.name for s in request.signatures}]
+        found = by_name[str(Path(signature.file)), signature.name]
+        text = f"{signature.origin}: {signature_text(replace(signature, file=''))}"
+        try:
+            new = list(_launches(signature, project.load(found), request.configs, shared.chip))
+        except Exception as error:  # noqa: BLE001 - the project's own code
+            not_loaded.append(_failed(found, text, f"cannot be loaded: {type(error).__name__}: {first_line(error)}"))
+            continue
+        launches += new
+        texts |= {launch.location: text for launch in new}
+    kernels = compile_launches(launches, shared, request.configs, texts)
     return DryRun(
         target=shared.chip.arch,
         product=shared.chip.product,
         torch=getattr(sys.modules.get("torch"), "__version__", "not used"),
         triton=triton.__version__,
-        kernels=kernels,
-        notes=(f"not compiled, because no signature was given: {', '.join(not_compiled)}",) if not_compiled else (),
+        kernels=(*kernels, *not_loaded),
         seconds=round(time.monotonic() - started, 3),
     )
 
 
-def _import(file: Path) -> Any:
-    if not file.is_file():
-        msg = f"cannot read {file}: no such file"
+def _failed(found: FoundKernel, signature: str, error: str) -> DryRunKernel:
+    return DryRunKernel(
+        name=found.name,
+        origin="user",
+        source=ast.unparse(found.node),
+        signature=signature,
+        locations=(f"{found.file}:{found.line}",),
+        configs=(KernelConfig(error=error),),
+    )
+
+
+def _read_project(paths: Sequence[str]) -> _Project:
+    """Read all kernels; raises InputError if a path is missing, a file cannot be parsed, or there is no kernel."""
+    kernels: list[FoundKernel] = []
+    source = ProjectSource()
+    for file in dict.fromkeys(file for path in paths for file in _python_files(Path(path))):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if "triton" not in text:
+            continue
+        try:
+            tree = ast.parse(text, str(file))
+        except SyntaxError as error:
+            if len(paths) == 1 and Path(paths[0]).is_file():
+                msg = f"cannot parse {file}:{error.lineno}: {error.msg}"
+                raise InputError(msg) from error
+            continue
+        found = list(find_kernels(tree, file))
+        kernels += found
+        source.add(tree, [kernel.node for kernel in found])
+    if not kernels:
+        msg = f"{', '.join(paths)}: no @triton.jit kernel found"
         raise InputError(msg)
-    spec = importlib.util.spec_from_file_location(f"rocsolid_kernels_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        msg = f"{file} is not a Python file"
+    return _Project(kernels=tuple(kernels), source=source, loader=Loader())
+
+
+def _python_files(path: Path) -> Iterator[Path]:
+    path = path.resolve()
+    if path.is_file():
+        yield path
+    elif path.is_dir():
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if name not in _NOT_SEARCHED)
+            yield from (Path(folder) / name for name in sorted(names) if name.endswith(".py"))
+    else:
+        msg = f"cannot read {path}: no such file or folder"
         raise InputError(msg)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(file.resolve().parent))
+
+
+def _named(project: _Project, name: str, file: str) -> list[FoundKernel]:
+    """The kernels of that name, in the file if one is given; raises UnknownNameError."""
+    found = [kernel for kernel in project.kernels if _matches(kernel, name, file)]
+    if not found:
+        known = [kernel.name for kernel in project.kernels]
+        raise UnknownNameError(kind="kernel", where=file or "these files", name=name, known=known)
+    return found
+
+
+def _matches(found: FoundKernel, name: str, file: str) -> bool:
+    return found.name == name and (not file or found.file.match(file))
+
+
+def _infer(project: _Project, found: FoundKernel, chip: Chip) -> KernelSignature | str:
+    """The first inferred signature that Triton accepts, or why the first one is not accepted."""
+    reason = ""
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        msg = f"importing {file} failed: {type(error).__name__}: {error}"
-        raise InputError(msg) from error
-    return module
+        kernel = project.load(found)
+    except Exception as error:  # noqa: BLE001 - the project's own code
+        return f"cannot be loaded: {type(error).__name__}: {first_line(error)}"
+    given = [*_tuned_names(kernel), *(name for values in _heuristics(kernel) for name in values)]
+    for number, signature in enumerate(infer(found.node, project.source, given)):
+        if number >= _MAX_CANDIDATES:
+            break
+        try:
+            next(_launches(signature, kernel, "first", chip)).check()
+        except Exception as error:  # noqa: BLE001 - any error means that the signature is wrong
+            reason = reason or _frontend_error(error)
+            continue
+        return signature
+    return f"no signature found that Triton accepts: {reason}"
 
 
-def _find_kernels(module: Any) -> Iterator[tuple[str, Any]]:
-    """The kernels of the module by name, also those with further decorators."""
-    for name, value in vars(module).items():
-        if _jit_function(value) is not None and _jit_function(value).fn.__module__ == module.__name__:
-            yield name, value
-
-
-def _jit_function(value: Any) -> Any:
-    """The `JITFunction` inside autotuners and heuristics; None if it is no kernel."""
-    from triton.runtime.jit import JITFunction
-
-    while not isinstance(value, JITFunction):
-        if type(value).__module__.partition(".")[0] != "triton" or not hasattr(value, "fn"):
-            return None
-        value = value.fn
-    return value
-
-
-def _hint(name: str, kernel: Any) -> str:
-    function = _jit_function(kernel)
-    arguments = [f"{p.name}={'…' if p.is_constexpr else 'type'}" for p in function.params]
-    return f"--kernel '{name}({', '.join(arguments)})'"
+def _frontend_error(error: BaseException) -> str:
+    """The last line of a chain of Triton's errors, which quote the kernel."""
+    while isinstance(error.__cause__, BaseException):
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and set(line.strip()) != {"^"}]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
 
 
 def _check_arguments(signature: KernelSignature, kernel: Any) -> None:
-    function = _jit_function(kernel)
+    function = jit_function(kernel)
+    decorated = {*_tuned_names(kernel), *(name for values in _heuristics(kernel) for name in values)}
+    defaults = {p.name for p in function.params if p.has_default}
     missing = [
-        n
-        for n in function.arg_names
-        if n not in {*signature.types, *signature.constants} and not _set_by_autotuner(kernel, n)
+        name
+        for name in function.arg_names
+        if name not in {*signature.types, *signature.constants, *decorated, *defaults}
     ]
     for name in (*signature.types, *signature.constants):
         if name not in function.arg_names and name not in OPTIONS:
             known = [*function.arg_names, *OPTIONS]
             raise UnknownNameError(kind="argument", where=signature.name, name=name, known=known)
     if missing:
-        msg = f"the signature of {signature.name} lacks {', '.join(missing)}: {_hint(signature.name, kernel)}"
+        arguments = [f"{p.name}={'…' if p.is_constexpr else 'type'}" for p in function.params]
+        hint = f"--kernel '{signature.name}({', '.join(arguments)})'"
+        msg = f"the signature of {signature.name} lacks {', '.join(missing)}: {hint}"
         raise InputError(msg)
 
 
-def _kernel(
-    signature: KernelSignature, kernel: Any, compiled: list[CompiledConfig], shared: CompileContext
-) -> DryRunKernel:
-    function = _jit_function(kernel)
-    code = function.fn.__code__
-    source = inspect.getsource(function.fn)
-    error = " ".join(c.config.error for c in compiled)
-    return DryRunKernel(
-        name=signature.name,
-        origin="user",
-        source=source,
-        locations=(f"{code.co_filename}:{code.co_firstlineno}",),
-        foreign=foreign_code(source, error, shared.chip),
-        fp8=tuple(dict.fromkeys([f for c in compiled for f in c.fp8] + list(fp8_formats(*signature.types.values())))),
-        configs=tuple(c.config for c in compiled),
-    )
+def _decorators(kernel: Any) -> Iterator[Any]:
+    """The autotuners and heuristics around a kernel, the outermost first."""
+    function = jit_function(kernel)
+    while kernel is not function:
+        yield kernel
+        kernel = kernel.fn
 
 
 def _configs(kernel: Any) -> list[Any]:
-    return list(getattr(kernel, "configs", ()))
+    return [config for decorator in _decorators(kernel) for config in getattr(decorator, "configs", ())]
 
 
-def _set_by_autotuner(kernel: Any, name: str) -> bool:
-    return any(name in config.kwargs for config in _configs(kernel))
+def _heuristics(kernel: Any) -> list[dict[str, Any]]:
+    return [
+        decorator.values for decorator in _decorators(kernel) if isinstance(getattr(decorator, "values", None), dict)
+    ]
 
 
-def _tasks(signature: KernelSignature, kernel: Any, shared: CompileContext) -> Iterator[Task]:
-    """One task per configuration of the kernel's autotuner, or one for the given signature."""
-    for tuned in _configs(kernel) or [None]:
-        values = {**(tuned.kwargs if tuned else {}), **signature.constants}
-        options: dict[str, int] = {"num_warps": _DEFAULT_WARPS, "num_stages": _DEFAULT_STAGES}
-        if tuned:
-            options = {"num_warps": tuned.num_warps, "num_stages": tuned.num_stages}
-        options |= signature.options
-        config = KernelConfig(values=values, warps=options["num_warps"], stages=options["num_stages"])
-        compile_it = functools.partial(_compile, _jit_function(kernel), signature.types, values, options, shared.chip)
-        yield Task(name=signature.name, config=config, compile_it=compile_it)
+def _tuned_names(kernel: Any) -> set[str]:
+    return {name for config in _configs(kernel) for name in config.kwargs}
 
 
-def _compile(function: Any, types: Any, values: Any, options: Any, chip: Chip) -> Any:
-    import triton
+def _launches(signature: KernelSignature, kernel: Any, which: str, chip: Chip) -> Iterator[Launch]:
+    """One launch per configuration of the kernel's autotuner that its own pruning leaves, or one for the signature."""
+    import triton.language as tl
+
+    function = jit_function(kernel)
+    with_callees(function)  # loads the names that they read: Triton copies the globals
+    constants = {
+        name: getattr(tl, value.removeprefix("tl.")) if isinstance(value, str) and value.startswith("tl.") else value
+        for name, value in signature.constants.items()
+    }
+    arguments = {
+        name: _Argument() if kind.startswith("*") else 1.0 if kind.startswith("f") else _ASSUMED_SIZE
+        for name, kind in signature.types.items()
+    }
+    defaults = {p.name: p.default for p in function.params if p.is_constexpr and p.has_default}
+    configs = _pruned(kernel, {**arguments, **constants})[: 1 if which == "first" else None]
+    for config in configs or [None]:
+        tuned = config.all_kwargs() if config else {}
+        options = {name: value for name, value in tuned.items() if name not in function.arg_names}
+        values = {**defaults, **{k: v for k, v in tuned.items() if k in function.arg_names}, **constants}
+        for heuristics in _heuristics(kernel):
+            for name, compute in heuristics.items():
+                values[name] = compute({**arguments, **values, **options})
+        options = {"num_warps": _DEFAULT_WARPS, "num_stages": _DEFAULT_STAGES, **options, **signature.options}
+        yield make_launch(function, signature.types, values, options, chip)
+
+
+def _pruned(kernel: Any, arguments: Mapping[str, Any]) -> list[Any]:
+    """The configurations that the project's own pruning leaves; all of them where it needs real tensors."""
+    for decorator in _decorators(kernel):
+        prune = getattr(decorator, "early_config_prune", None)
+        if prune is not None:
+            try:
+                return list(prune(decorator.configs, dict(arguments))) or list(decorator.configs)
+            except Exception:  # noqa: BLE001 - the project's own code
+                return list(decorator.configs)
+    return _configs(kernel)
+
+
+class _Argument:
+    """A tensor argument for heuristics, of which only its presence is known."""
+
+
+def make_launch(
+    function: Any, types: Mapping[str, str], values: Mapping[str, Any], options: Mapping[str, Any], chip: Chip
+) -> Launch:
+    """Return a launch with these types and values. A value that is no argument is an option such as `waves_per_eu`."""
     from triton.compiler import ASTSource
 
     names = function.arg_names
@@ -169,12 +298,90 @@ def _compile(function: Any, types: Any, values: Any, options: Any, chip: Chip) -
         (i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith(("*", "i"))
     }
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=aligned)
-    extra_options = {name: value for name, value in values.items() if name not in names}  # such as waves_per_eu
-    target = triton.runtime.driver.active.get_current_target()
-    if chip.platform is not Platform.ROCM:
-        extra_options = {
-            name: value
-            for name, value in extra_options.items()
-            if name not in ("waves_per_eu", "kpack", "matrix_instr_nonkdim")
+    given = {**options, **{name: value for name, value in values.items() if name not in names}}
+    other_vendor = () if chip.platform is Platform.ROCM else _ROCM_OPTIONS
+    return Launch(source=source, options={name: value for name, value in given.items() if name not in other_vendor})
+
+
+def compile_launches(
+    launches: Sequence[Launch], shared: CompileContext, which: str, signatures: Mapping[str, str] | None = None
+) -> tuple[DryRunKernel, ...]:
+    """Compile every launch; one kernel for each function, with a configuration for each set of types, constants and options."""
+    by_location: dict[str, list[Launch]] = {}  # a file may have been loaded twice
+    for launch in launches:
+        by_location.setdefault(launch.location, []).append(launch)
+    groups = [(found[0].function, list(_distinct(found))) for found in by_location.values()]
+    tasks = [
+        Task(name=function.fn.__name__, config=config, compile_it=launch.compile)
+        for function, found in groups
+        for launch, config in found
+    ]
+    compiled = iter(compile_all(shared, tasks))
+    kernels = [_kernel(function, [next(compiled) for _ in found], shared, which) for function, found in groups]
+    return tuple(replace(kernel, signature=(signatures or {}).get(kernel.locations[0], "")) for kernel in kernels)
+
+
+def _distinct(launches: Sequence[Launch]) -> Iterator[tuple[Launch, KernelConfig]]:
+    """Yield each launch with other types, constants or options; types that differ between them are part of the configuration."""
+    types = [launch.types for launch in launches]
+    varying = {name for kinds in types for name, kind in kinds.items() if any(t.get(name, kind) != kind for t in types)}
+    seen = set()
+    for launch, kinds in zip(launches, types, strict=True):
+        values = {
+            name: value if isinstance(value, (bool, int, float, str)) else str(value)
+            for name, value in launch.constants.items()
+            if value is not None
         }
-    return triton.compile(source, target=target, options={**options, **extra_options})
+        options = {
+            name: launch.options[name] for name in _ROCM_OPTIONS if launch.options.get(name, 0) not in _ROCM_DEFAULTS
+        }
+        config = KernelConfig(
+            values={**{name: kind for name, kind in kinds.items() if name in varying}, **values, **options},
+            warps=int(launch.options.get("num_warps", _DEFAULT_WARPS)),
+            stages=int(launch.options.get("num_stages", _DEFAULT_STAGES)),
+            grid=launch.grid,
+        )
+        if config.label not in seen:
+            seen.add(config.label)
+            yield launch, config
+
+
+def _kernel(function: Any, compiled: list[CompiledConfig], shared: CompileContext, which: str) -> DryRunKernel:
+    code = function.fn.__code__
+    sources = [inspect.getsource(called.fn) for called in with_callees(function)]
+    error = " ".join(c.config.error for c in compiled)
+    configs = tuple(c.config for c in compiled)
+    return DryRunKernel(
+        name=function.fn.__name__,
+        origin="user",
+        graph=function.fn.__module__,
+        source=sources[0],
+        locations=(f"{code.co_filename}:{code.co_firstlineno}",),
+        foreign=foreign_code("\n".join(sources), error, shared.chip),
+        fp8=tuple(dict.fromkeys([f for c in compiled for f in c.fp8] + list(fp8_formats(error)))),
+        descriptors=any("tensor_descriptor" in source or "descriptor_load" in source for source in sources),
+        configs=(best(configs),) if which == "best" else configs,
+    )
+
+
+def best(configs: Sequence[KernelConfig]) -> KernelConfig:
+    """The configuration that can be launched, spills least and has the most waves. No kernel is timed."""
+
+    def rank(config: KernelConfig) -> tuple[float, ...]:
+        used = config.resources
+        return (0, not used.fits, used.spills, -used.occupancy, -used.lanes_used) if used else (1,)
+
+    return min(configs, key=rank)
+
+
+def with_callees(function: Any) -> list[Any]:
+    """The kernel and the device functions that it calls, directly or not."""
+    found = {function: None}
+    stack = [function]
+    while stack:
+        fn = stack.pop().fn
+        named = [fn.__globals__.get(name) for name in fn.__code__.co_names]
+        new = [called for value in named if (called := jit_function(value)) is not None and called not in found]
+        found |= dict.fromkeys(new)
+        stack += new
+    return list(found)

@@ -7,6 +7,7 @@ from rocsolid.model.finding import Finding
 from rocsolid.model.notebook import NotebookResult
 
 DRYRUN_SCHEMA = "rocsolid/dryrun/1"
+_MAX_LABEL_CHARACTERS = 48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,12 @@ class KernelConfig:
     @property
     def label(self) -> str:
         """`XBLOCK=2 R0_BLOCK=2048 warps=8 stages=1`."""
-        return " ".join([*(f"{k}={v}" for k, v in self.values.items()), f"warps={self.warps}", f"stages={self.stages}"])
+        return self.label_without({})
+
+    def label_without(self, common: Mapping[str, object]) -> str:
+        """The label without values that are listed elsewhere."""
+        values = (f"{name}={value}" for name, value in self.values.items() if name not in common)
+        return " ".join([*values, f"warps={self.warps}", f"stages={self.stages}"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +68,29 @@ class DryRunKernel:
     origin: str  # inductor, user or template
     graph: str = ""  # the graph that launches it first; two graphs may have different kernels of the same name
     source: str
+    signature: str = ""  # of a kernel that was compiled without a workload: where its types and constants come from
     locations: tuple[str, ...] = ()  # file:line of the model code; a user's kernel first
     foreign: tuple[str, ...] = ()  # inline assembly or library functions of the other vendor
     fp8: tuple[str, ...] = ()
+    descriptors: bool = False  # uses tensor descriptors, which NVIDIA GPUs copy with TMA
     configs: tuple[KernelConfig, ...] = ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """`fails` if no configuration compiles, `spills` and `lds` if every compiled one does."""
+        used = [config.resources for config in self.configs if config.resources]
+        if not used:
+            return ("fails",)
+        found = {"spills": all(u.spills for u in used), "lds": not any(u.fits for u in used)}
+        return tuple(name for name, present in found.items() if present)
+
+    @property
+    def common_values(self) -> dict[str, object]:
+        """Constants that are the same in every configuration; empty if the labels are short enough to repeat them."""
+        if all(len(config.label) <= _MAX_LABEL_CHARACTERS for config in self.configs):
+            return {}
+        first, *others = (config.values for config in self.configs)
+        return {name: value for name, value in first.items() if all(o.get(name) == value for o in others)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +158,17 @@ class AutotuneSearch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SkippedKernel:
+    """A kernel that was found and not compiled, because nothing shows how it is called."""
+
+    name: str
+    location: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class DryRun:
-    """One workload, compiled for one chip."""
+    """One workload, or the kernels of a project, compiled for one chip."""
 
     target: str
     product: str
@@ -144,6 +178,7 @@ class DryRun:
     kernels: tuple[DryRunKernel, ...] = ()
     breaks: tuple[DryRunBreak, ...] = ()
     searches: tuple[AutotuneSearch, ...] = ()
+    skipped: tuple[SkippedKernel, ...] = ()
     notes: tuple[str, ...] = ()  # how the dry run differs from a run on the GPU
     seconds: float = 0.0
 

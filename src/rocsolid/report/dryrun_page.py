@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rocsolid.model.dryrun import DryRun, DryRunKernel, DryRunRecord
-from rocsolid.report.dryrun_text import config_cells, differences, graph_lines, headings
+from rocsolid.report.dryrun_text import config_cells, differences, graph_lines, headings, porting_lines
 from rocsolid.report.html import Html, Node, make_id, tag
 from rocsolid.report.html_page import counts_html, findings_html, page, table
 from rocsolid.report.terminal import Terminal
@@ -20,6 +20,7 @@ def dryrun_html(record: DryRunRecord) -> str:
         "Dry run",
         f"{record.workload} · {record.mode}{training}{profile}",
         counts_html(record.findings),
+        [tag("p", line) for line in porting_lines(record)] if record.mode == "kernels" else None,
         tag("h2", "Findings"),
         findings_html(record.findings),
         failures,
@@ -59,6 +60,12 @@ def _run(run: DryRun, compared: DryRun | None) -> Iterator[Html]:
         checkbox=_checkbox_label(run),
         checked=False,
     )
+    if run.skipped:
+        rows: list[tuple[str, list[Node]]] = [
+            ("", [tag("code", s.name), tag("code", s.location), s.reason]) for s in run.skipped
+        ]
+        yield tag("h3", "Not compiled")
+        yield table(f"skipped-{run.target}", ["kernel", "location", "reason"], rows)
     yield tag("h3", "Sources")
     yield from (_source(run, kernel) for kernel in run.kernels)
 
@@ -66,7 +73,7 @@ def _run(run: DryRun, compared: DryRun | None) -> Iterator[Html]:
 def _rows(run: DryRun) -> Iterator[tuple[str, list[Node]]]:
     for kernel in run.kernels:
         for config in kernel.configs:
-            label, *figures = config_cells(config)
+            label, *figures = config_cells(config, kernel.common_values)
             link = tag("a", _short_name(kernel.name), href=f"#{_anchor(run, kernel)}", title=kernel.name)
             resources = config.resources
             error = [tag("br"), tag("span", config.error, class_="critical")] if resources is None else None
@@ -100,10 +107,19 @@ def _source(run: DryRun, kernel: DryRunKernel) -> Html:
         if config.asm
     ]
     origin = tag("span", f"{kernel.origin}, {kernel.graph}", class_="faint")
+    signature = tag("p", tag("code", kernel.signature)) if kernel.signature else None
+    common = " ".join(f"{name}={value}" for name, value in kernel.common_values.items())
     return tag(
         "details",
         tag("summary", tag("code", kernel.name), " ", origin),
-        tag("div", tag("p", locations), tag("pre", kernel.source.strip()), asm),
+        tag(
+            "div",
+            tag("p", locations),
+            signature,
+            tag("p", tag("code", common)) if common else None,
+            tag("pre", kernel.source.strip()),
+            asm,
+        ),
         class_="finding is-info",
         id=_anchor(run, kernel),
     )

@@ -1,6 +1,7 @@
 """A dry run as text for a terminal, and as JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from rocsolid.model.codec import dumps
 from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRun, DryRunGraph, DryRunKernel, DryRunRecord, KernelConfig
@@ -23,6 +24,9 @@ HEADINGS = (
     "code bytes",
     "compile s",
 )
+_PROBLEMS = {"fails": "fail", "spills": "spill in every configuration", "lds": "exceed the LDS limit"}
+_MAX_KERNELS = 20  # with more, only those with a problem are listed
+_MAX_SKIPPED = 10
 _MAX_LISTED = 3  # kernels; more are summed up in one line
 _HEADINGS_CUDA = {"VGPR": "regs", "LDS": "shared"}
 
@@ -36,6 +40,8 @@ def dryrun_json(record: DryRunRecord) -> str:
 def dryrun_text(record: DryRunRecord, terminal: Terminal, *, verbose: bool = False) -> str:
     """Graphs and kernels of each chip, the differences from the compared chip, and the findings."""
     blocks = [_headline(record, terminal)]
+    if record.mode == "kernels":
+        blocks.append("\n".join(porting_lines(record)))
     for run in record.runs:
         blocks += list(_run(run, terminal, verbose=verbose))
         if record.compared:
@@ -77,7 +83,29 @@ def _run(run: DryRun, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
     for search in run.searches:
         choices = f"autotuning of {search.op} {search.shapes}: {search.choices} choices, {search.compiled} compiled"
         yield terminal.wrap(f"{choices} in {search.seconds:.0f} s, {search.failed} failed", indent="  ")
-    yield from (_kernel(kernel, run, terminal, verbose=verbose) for kernel in run.kernels)
+    shown = run.kernels if verbose or len(run.kernels) <= _MAX_KERNELS else [k for k in run.kernels if k.problems]
+    yield from (_kernel(kernel, run, terminal, verbose=verbose) for kernel in shown)
+    if len(shown) < len(run.kernels):
+        yield f"  {len(run.kernels) - len(shown)} kernels without a problem are not listed: see --verbose, or --output html"
+    for skipped in run.skipped[: None if verbose else _MAX_SKIPPED]:
+        yield terminal.wrap(
+            f"{skipped.name}  {_short(skipped.location)}: {skipped.reason}", indent="    ", first="  not compiled: "
+        )
+    if len(run.skipped) > _MAX_SKIPPED and not verbose:
+        yield f"  {len(run.skipped) - _MAX_SKIPPED} more kernels were not compiled: see --verbose"
+
+
+def porting_lines(record: DryRunRecord) -> Iterator[str]:
+    """How many kernels of a project compile, spill or need too much LDS, one line per chip."""
+    for run in (*record.runs, *([record.compared] if record.compared else [])):
+        counts = Counter(problem for kernel in run.kernels for problem in kernel.problems)
+        compiled = len(run.kernels) - counts["fails"]
+        problems = [f"{counts[kind]} {text}" for kind, text in _PROBLEMS.items() if counts[kind]]
+        yield f"{run.target}: {compiled} of {_count(len(run.kernels), 'kernel')} compile" + "".join(
+            f", {p}" for p in problems
+        )
+    if record.runs and record.runs[0].skipped:
+        yield f"{_count(len(record.runs[0].skipped), 'kernel')} not compiled, because no signature is known: add --signatures FILE"
 
 
 def graph_lines(graph: DryRunGraph, terminal: Terminal) -> Iterator[str]:
@@ -102,12 +130,16 @@ def _kernel(kernel: DryRunKernel, run: DryRun, terminal: Terminal, *, verbose: b
         else ""
     )
     lines = [f"{terminal.paint(kernel.name, 'bold')}{location}{more}"]
-    rows = [headings(run), *(config_cells(config) for config in kernel.configs if config.resources)]
+    common = kernel.common_values
+    if common:
+        listed = " ".join(f"{name}={value}" for name, value in common.items())
+        lines.append(terminal.paint(terminal.wrap(listed, indent="  "), "dim"))
+    rows = [headings(run), *(config_cells(config, common) for config in kernel.configs if config.resources)]
     if len(rows) > 1:
         lines += _columns(rows, terminal.width)
-    lines += [f"  {c.label}: {terminal.paint(c.error, 'red')}" for c in kernel.configs if c.error]
+    lines += [f"  {c.label_without(common)}: {terminal.paint(c.error, 'red')}" for c in kernel.configs if c.error]
     if verbose:
-        lines += [f"  {c.label}: grid {' × '.join(map(str, c.grid))}" for c in kernel.configs if c.grid]
+        lines += [f"  {c.label_without(common)}: grid {' × '.join(map(str, c.grid))}" for c in kernel.configs if c.grid]
     return "\n".join(lines)
 
 
@@ -116,11 +148,12 @@ def headings(run: DryRun) -> list[str]:
     return [_HEADINGS_CUDA.get(h, h) if run.target.startswith("sm") else h for h in HEADINGS]
 
 
-def config_cells(config: KernelConfig) -> list[str]:
-    """One row of the resource table."""
+def config_cells(config: KernelConfig, common: Mapping[str, object]) -> list[str]:
+    """One row of the resource table; `common` are the values that the kernel lists once."""
     resources = config.resources
+    label = config.label_without(common)
     if resources is None:
-        return [config.label, *[""] * (len(HEADINGS) - 1)]
+        return [label, *[""] * (len(HEADINGS) - 1)]
     figures = (
         resources.registers,
         resources.matrix_registers,
@@ -129,7 +162,7 @@ def config_cells(config: KernelConfig) -> list[str]:
         resources.scratch_bytes,
     )
     return [
-        config.label,
+        label,
         *map(str, figures),
         f"{resources.lds_bytes}{'' if resources.fits else ' (too much)'}",
         str(resources.occupancy),

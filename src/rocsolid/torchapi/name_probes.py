@@ -959,6 +959,27 @@ def _needs_values(_: Any) -> object:
     return raised == [True, True]
 
 
+@_probes("triton.runtime.autotuner.Autotuner.check_disk_cache")
+def _check_disk_cache(function: Any) -> object:
+    return len(inspect.signature(function).parameters) == 4  # noqa: PLR2004 - self, key, configurations, benchmark
+
+
+@_probes("triton.runtime.interpreter.InterpretedFunction")
+def _interpreted_function(kind: Any) -> object:
+    return {"grid", "warmup"} <= set(inspect.signature(kind.run).parameters)
+
+
+@_probes("triton.runtime.interpreter._patch_lang")
+def _patch_language(function: Any) -> object:
+    import triton.language as tl
+
+    before = tl.load
+    scope = function(eval("lambda: 0", {"tl": tl}))  # noqa: S307 - a function whose globals have triton.language
+    patched = tl.load is not before
+    scope.restore()
+    return patched and tl.load is before
+
+
 @_probes("torch._inductor.runtime.triton_helpers.set_driver_to_gpu")
 def _set_driver(function: Any) -> object:
     return not inspect.signature(function).parameters

@@ -120,14 +120,18 @@ class LoweringRecord:
     user_kernels: dict[str, str] = field(default_factory=dict)  # file:line by kernel name
 
 
-def record_lowering() -> LoweringRecord:
-    """Patch Inductor so that graphs are recorded and not compiled; return the record, to which each lowered graph is added."""
+def record_lowering(on_graph: Callable[[Any], None]) -> LoweringRecord:
+    """Patch Inductor so that graphs are recorded and not compiled; return the record, to which each lowered graph is added.
+
+    `on_graph` is called with the FX module of each graph.
+    """
     record = LoweringRecord()
     _GRAPH.get()  # raises UnsupportedTorchError if this torch does not have it
 
     def compile_to_module(lowering: Any) -> Any:
         graph, outputs = _read_lowering(lowering, len(record.graphs))
         record.graphs.append(graph)
+        on_graph(lowering.module)
         return SimpleNamespace(call=_make_call(outputs), __file__=f"{graph.name}.py")
 
     def no_graphs(*_: Any, **__: Any) -> None:

@@ -17,14 +17,13 @@ import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 from rocsolid.errors import CannotRunError
 from rocsolid.model.chip import Chip
-from rocsolid.model.platform import Platform
 from rocsolid.model.pretended_chip import PretendedChip
 from rocsolid.torchapi.pretend.fake_device_info import build_versions, device_properties
+from rocsolid.torchapi.pretend.triton_driver import pretend_triton_driver
 from rocsolid.torchapi.private_api import private_name
 
 _STUB_SOURCE: Final = Path(__file__).with_name("guard.cpp")
@@ -111,16 +110,25 @@ def pretend_device(chip: Chip, release: str, stub_library: Path) -> Any:
     library = ctypes.CDLL(str(stub_library), ctypes.RTLD_GLOBAL)
     library.rocsolid_take_over()
     _keep_alive.append(library)
-    for name, text in build_versions(PretendedChip(chip=chip, release=release)).items():
-        setattr(torch.version, name, text)
-    _replace_device_module(torch, chip)
+    pretend_properties(chip, release)
     _register_factories(torch)
-    pretend_triton_driver(chip)
     _SET_DRIVER.patch(lambda _: lambda: None)
     _FAKE_MODE.patch(lambda _: property(lambda _: True))
     _replace_conversion(torch)
+    if (fake := _FAKE.find()) is not None:  # Triton reads the address of a tensor for its alignment
+        fake.data_ptr = lambda tensor: int(tensor.storage_offset() * tensor.element_size())
     _configure_inductor()
     return torch
+
+
+def pretend_properties(chip: Chip, release: str) -> None:
+    """Make torch and Triton report that chip. To compile Triton kernels, nothing else is needed."""
+    import torch
+
+    for name, text in build_versions(PretendedChip(chip=chip, release=release)).items():
+        setattr(torch.version, name, text)
+    _replace_device_module(torch, chip)
+    pretend_triton_driver(chip)
 
 
 def needs_values(error: BaseException) -> bool:
@@ -225,36 +233,6 @@ def _register_factories(torch: Any) -> None:
         library.impl("empty.memory_format", empty, "CUDA")
         library.impl("empty_strided", empty_strided, "CUDA")
     _keep_alive.append(library)
-
-
-def pretend_triton_driver(chip: Chip) -> None:
-    """Make Triton compile for that chip. To compile Triton kernels of a file, nothing else is needed."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-
-    rocm = chip.platform is Platform.ROCM
-    arch = chip.arch if rocm else chip.capability[0] * 10 + chip.capability[1]
-    target = GPUTarget("hip" if rocm else "cuda", arch, chip.wavefront_size)
-    limits = {
-        "max_shared_mem": chip.lds_bytes,
-        "multiprocessor_count": chip.compute_units,
-        "warpSize": chip.wavefront_size,
-    }
-    driver = SimpleNamespace(
-        utils=SimpleNamespace(get_device_properties=lambda *_: limits),
-        get_current_target=lambda: target,
-        get_active_torch_device=_torch_device,
-        get_current_device=lambda: 0,
-        get_current_stream=lambda *_: 0,
-        get_device_interface=lambda: sys.modules["torch"].cuda,
-    )
-    triton.runtime.driver.set_active(driver)
-
-
-def _torch_device() -> Any:
-    import torch
-
-    return torch.device("cuda", 0)
 
 
 def _configure_inductor() -> None:

@@ -1,0 +1,525 @@
+"""Infers from source how a Triton kernel is called: which arguments are pointers, to what, and the values of its constants.
+
+It reads the kernel, the device functions that it calls, and the lines that launch it. What these do not say is assumed, in several
+variants: the first one that Triton accepts is used.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rocsolid.dryrun.kernel_signature import OPTIONS
+from rocsolid.dryrun.request import KernelSignature
+
+_MEMORY: Final = re.compile(r"^(?:tl\.)?(?:load|store|atomic_\w+|make_block_ptr|make_tensor_descriptor)$")
+_INTEGER: Final = re.compile(
+    r"idx|indices|index|offset|cu_seq|seqlen|(?:^|_)lens?(?:$|_)|_ids?(?:_|$)|(?:^|_)ids?_|table|(?:^|_)locs?(?:_|$)|pos(?:ition)?s?(?:_|$)|slot"
+    r"|num_|count|label|target|token|page|block_?map|perm|req_|chunk_i|bitmask|n_rounds|start|mapping|order|rank|accepted",
+    re.IGNORECASE,
+)
+_MASK: Final = re.compile(r"mask|has_initial|flag|is_", re.IGNORECASE)
+_WIDE: Final = re.compile(
+    r"scale|lse|mean|rstd|rms|var|loss|acc|logsum|prob|temperature|max|sum|norm|stat|gate|^d?g[ck]?(?:_|$)|^A$|dt_|state|^d?h[0t](?:_|$)",
+    re.IGNORECASE,
+)
+_FLOAT: Final = re.compile(
+    r"eps|scale|alpha|beta|(?:^|_)p$|prob|temperature|^lr|softcap|thresh|momentum|dropout|factor|gamma|theta|limit|smoothing"
+    r"|penalty|weight|coef|(?:^|_)(?:min|max)(?:_val|_value)?$|slope|qk_s|sm_|log2|cap$|decay|ratio|bound|float|fp8_m|inv_|rcp",
+    re.IGNORECASE,
+)
+_TRUTH: Final = re.compile(
+    r"^(?:is|has|use|do|store|return|enable|with|save|output|reverse|causal|apply|add|need|compute|inplace|interleave|transpose"
+    r"|even|mask|skip|norm|write|upcast|allow|should|fuse|per_|trans|ignore|filter|tie|heads?_first|safe|support|pdl|gdc)",
+    re.IGNORECASE,
+)
+_BLOCK: Final = re.compile(r"BLOCK|^B[A-Z]{1,2}\d?$|TILE|CHUNK|_SIZE$|PADDED|_PAD$|POW2|NEXT_POWER|^BLK", re.IGNORECASE)
+_TYPE_NAME: Final = re.compile(r"dtype|_type$|compute_type|^TYPE", re.IGNORECASE)
+_UNKNOWN: Final = object()
+_MAX_DEPTH: Final = 6
+_MAX_BLOCK: Final = 2048
+_WIDTHS: Final = ("mixed", "*bf16", "*fp32", "*fp16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchSite:
+    """A line that launches a kernel: `kernel[grid](...)`, and the assignments of the function around it."""
+
+    call: ast.Call
+    names: Mapping[str, ast.expr]
+
+
+@dataclass(kw_only=True)
+class ProjectSource:
+    """The kernels and launches of all files that were read."""
+
+    kernels: dict[str, list[ast.FunctionDef]] = field(default_factory=dict)
+    sites: dict[str, list[LaunchSite]] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)  # by other kernels
+    usages: "dict[ast.FunctionDef, _Usage]" = field(default_factory=dict)
+
+    def add(self, tree: ast.Module, kernels: Sequence[ast.FunctionDef]) -> None:
+        """Add a file."""
+        for node in kernels:
+            self.kernels.setdefault(node.name, []).append(node)
+            self.called |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            self.called |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+        module_names = _assignments(tree.body)
+        functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        for scope, names in [
+            (tree, module_names),
+            *((f, {**module_names, **_defaults(f), **_assignments(f.body)}) for f in functions),
+        ]:
+            for call in _launch_calls(scope):
+                target = call.func.value if isinstance(call.func, ast.Subscript) else call.func
+                name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+                self.sites.setdefault(name, []).append(LaunchSite(call=call, names=names))
+
+    def is_device_function(self, name: str) -> bool:
+        """Whether kernels call it and nothing launches it."""
+        return name in self.called and name not in self.sites
+
+
+def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = ()) -> Iterator[KernelSignature]:
+    """Yield possible signatures of a kernel, the most likely one first. `given` are constants that its decorators set."""
+    usage = _Usage(node, project)
+    parameters = [*node.args.posonlyargs, *node.args.args]
+    site_values, options = _site_values(node, project.sites.get(node.name, ()))
+    defaults = dict(
+        zip([p.arg for p in parameters[len(parameters) - len(node.args.defaults) :]], node.args.defaults, strict=True)
+    )
+    seen = set()
+    for truth in (None, False, True):
+        for width in _WIDTHS:
+            types: dict[str, str] = {}
+            constants: dict[str, object] = {}
+            for parameter in parameters:
+                name = parameter.arg
+                known = site_values.get(name, _UNKNOWN)
+                default = _static(defaults[name], {}) if name in defaults else _UNKNOWN
+                if _is_constant(parameter):
+                    if name not in given:
+                        constants[name] = _constant(name, known, default, usage, truth)
+                elif name in usage.pointers:
+                    types[name] = usage.element(name, width)
+                else:
+                    types[name] = _scalar(parameter, known, default, usage)
+            key = str((types, constants))
+            if key not in seen:
+                seen.add(key)
+                yield KernelSignature(name=node.name, types=types, constants=constants, options=options)
+
+
+def _is_constant(parameter: ast.arg) -> bool:
+    return parameter.annotation is not None and "constexpr" in ast.unparse(parameter.annotation)
+
+
+class _Usage:
+    """How a kernel uses its arguments."""
+
+    def __init__(self, node: ast.FunctionDef, project: ProjectSource, depth: int = 0) -> None:
+        self.node = node
+        self._project = project
+        self._depth = depth
+        self._values: dict[str, list[ast.expr]] = {}
+        self.parameters = [p.arg for p in (*node.args.posonlyargs, *node.args.args) if not _is_constant(p)]
+        for statement in ast.walk(node):
+            for name, value in _targets(statement):
+                self._values.setdefault(name, []).append(value)
+        self.pointers: set[str] = set()
+        self.integers: set[str] = set()
+        self._floats: set[str] = set()
+        self._find_pointers()
+        self._find_integers()
+
+    def element(self, name: str, width: str) -> str:
+        """The pointer type of an argument."""
+        if name in self.integers:
+            return "*i64" if re.search("64|target|label", name) else "*i32"
+        if name not in self._floats:
+            if _INTEGER.search(name):
+                return "*i32"
+            if _MASK.search(name):
+                return "*i1"
+        if width != "mixed":
+            return width
+        return "*fp32" if _WIDE.search(name) else "*bf16"
+
+    def integer_scalar(self, name: str) -> bool:
+        """Whether an argument is used as a size or an index."""
+        for call in self._calls():
+            if ast.unparse(call.func) in ("range", "tl.range", "tl.cdiv", "cdiv") and name in _names(call):
+                return True
+        return any(
+            isinstance(n, ast.BinOp)
+            and isinstance(n.op, (ast.FloorDiv, ast.Mod))
+            and name in (getattr(n.left, "id", ""), getattr(n.right, "id", ""))
+            for n in ast.walk(self.node)
+        )
+
+    def texts(self, name: str) -> list[object]:
+        """Constants that an argument is compared with."""
+        found: list[object] = []
+        for compare in ast.walk(self.node):
+            if isinstance(compare, ast.Compare) and getattr(compare.left, "id", "") == name:
+                for other in compare.comparators:
+                    values = other.elts if isinstance(other, (ast.Tuple, ast.List)) else [other]
+                    found += [v.value for v in values if isinstance(v, ast.Constant)]
+        return found
+
+    def tested(self, name: str) -> bool:
+        """Whether a constant is only used as a condition."""
+        tests = [n.test for n in ast.walk(self.node) if isinstance(n, (ast.If, ast.IfExp))]
+        parts = [p for t in tests for p in (t.values if isinstance(t, ast.BoolOp) else [t])]
+        parts = [p.operand if isinstance(p, ast.UnaryOp) and isinstance(p.op, ast.Not) else p for p in parts]
+        return any(getattr(p, "id", "") == name for p in parts)
+
+    def is_shape(self, name: str) -> bool:
+        """Whether a constant is the length of a block."""
+        shaped = ("tl.arange", "tl.zeros", "tl.full", "tl.make_block_ptr", "tl.reshape", "tl.make_tensor_descriptor")
+        return any(ast.unparse(c.func) in shaped and name in _names(c) for c in self._calls())
+
+    def is_type(self, name: str) -> bool:
+        """Whether a constant is a dtype."""
+        for call in self._calls():
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in ("to", "cast")
+                and name in [n for a in call.args for n in _names(a)][-1:]
+            ):
+                return True
+            if any(k.arg in ("dtype", "out_dtype") and name in _names(k.value) for k in call.keywords):
+                return True
+            if _dtype_argument(call) is not None and name in _names(_dtype_argument(call) or call):
+                return True
+        return False
+
+    @property
+    def uses_dot(self) -> bool:
+        """Whether the kernel multiplies matrices."""
+        return any(ast.unparse(c.func) in ("tl.dot", "tl.dot_scaled") for c in self._calls())
+
+    def _calls(self) -> Iterator[ast.Call]:
+        return (n for n in ast.walk(self.node) if isinstance(n, ast.Call))
+
+    def _addresses(self) -> Iterator[ast.expr]:
+        """Every expression that is used as a pointer."""
+        for call in self._calls():
+            function = ast.unparse(call.func)
+            if _MEMORY.match(function):
+                yield from call.args[:1] or [k.value for k in call.keywords if k.arg in ("base", "pointer")]
+            else:
+                yield from (value for value, _ in self._passed(call, lambda usage: usage.pointers))
+
+    def _passed(self, call: ast.Call, wanted: Any) -> Iterator[tuple[ast.expr, str]]:
+        """Yield the arguments that a device function uses in a certain way."""
+        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+        callees = self._project.kernels.get(name, ())
+        if not callees or self._depth >= _MAX_DEPTH or callees[0] is self.node:
+            return
+        callee = callees[0]
+        usage = self._project.usages.get(callee) or _Usage(callee, self._project, self._depth + 1)
+        self._project.usages[callee] = usage
+        names = [p.arg for p in (*callee.args.posonlyargs, *callee.args.args)]
+        bound = {**dict(zip(names, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
+        yield from ((value, parameter) for parameter, value in bound.items() if parameter in wanted(usage))
+
+    def _find_pointers(self) -> None:
+        ambiguous = []
+        for address in self._addresses():
+            leaves = list(dict.fromkeys(self._leaves(address, set())))
+            if len(leaves) == 1:
+                self.pointers.add(leaves[0])
+            elif leaves:
+                ambiguous.append(leaves)
+        for leaves in ambiguous:
+            if not self.pointers & set(leaves):
+                named = [leaf for leaf in leaves if re.search("ptr|pointer", leaf, re.IGNORECASE) or leaf[0].isupper()]
+                self.pointers.add((named or leaves)[0])
+        self.pointers |= {p for p in self.parameters if re.search(r"_ptrs?$|^ptr_|_pointer$", p)}
+
+    def _leaves(self, expression: ast.expr, seen: set[str]) -> Iterator[str]:  # noqa: C901 - one case per form
+        """The arguments among the summands of an address."""
+        match expression:
+            case ast.BinOp(op=ast.Add() | ast.Sub()):
+                yield from self._leaves(expression.left, seen)
+                yield from self._leaves(expression.right, seen)
+            case ast.Name(id=name):
+                if name in self.parameters:
+                    yield name
+                if name not in seen:
+                    for value in self._values.get(name, ()):
+                        yield from self._leaves(value, seen | {name})
+            case ast.Call(func=ast.Attribute(attr="to" | "advance"), args=[ast.expr(), *_]) if isinstance(
+                expression.func, ast.Attribute
+            ):
+                yield from self._leaves(expression.func.value, seen)
+                if expression.func.attr == "advance":
+                    yield from self._leaves(expression.args[0], seen)
+            case ast.Call(args=[first, *_]) if ast.unparse(expression.func) in (
+                "tl.multiple_of",
+                "tl.max_contiguous",
+                "tl.cast",
+                "tl.broadcast_to",
+                "tl.make_block_ptr",
+                "tl.make_tensor_descriptor",
+                "tl.where",
+                "tl.advance",
+            ):
+                yield from self._leaves(
+                    first if "where" not in ast.unparse(expression.func) else expression.args[1], seen
+                )
+            case ast.Call(keywords=[*_]) if ast.unparse(expression.func) == "tl.make_block_ptr":
+                yield from (
+                    leaf for k in expression.keywords if k.arg == "base" for leaf in self._leaves(k.value, seen)
+                )
+            case ast.IfExp(body=body, orelse=orelse):
+                yield from self._leaves(body, seen)
+                yield from self._leaves(orelse, seen)
+            case ast.Subscript(value=value):
+                yield from self._leaves(value, seen)
+
+    def _find_integers(self) -> None:
+        """Pointers whose loaded values are used as indices or bits."""
+        used: set[str] = set()
+        for address in self._addresses():
+            used |= self._reachable(address)
+        for node in ast.walk(self.node):
+            match node:
+                case ast.Call() if ast.unparse(node.func) in ("range", "tl.range", "tl.arange", "tl.cdiv", "cdiv"):
+                    used |= {n for a in node.args for n in self._reachable(a)}
+                case ast.BinOp(op=ast.FloorDiv() | ast.Mod() | ast.LShift() | ast.RShift() | ast.BitXor()):
+                    used |= self._reachable(node.left)
+                case ast.Compare(
+                    left=left, comparators=[ast.Constant(value=int()) | ast.UnaryOp(operand=ast.Constant(value=int()))]
+                ) if isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+                    used |= self._reachable(left)
+        self.integers = {name.removeprefix("*") for name in used if name.startswith("*")}
+        for call in self._calls():
+            for value, _ in self._passed(call, lambda usage: usage.integers):
+                self.integers |= set(self._leaves(value, set()))
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args:
+                loads = [
+                    c
+                    for c in ast.walk(call.func.value)
+                    if isinstance(c, ast.Call) and ast.unparse(c.func) in ("tl.load", "load")
+                ]
+                if loads and loads[0] is call.func.value and loads[0].args:
+                    leaves = [leaf for leaf in self._leaves(loads[0].args[0], set()) if leaf in self.pointers]
+                    (self.integers if re.search(r"int\d", ast.unparse(call.args[0])) else self._floats).update(leaves)
+
+    def _reachable(self, expression: ast.expr, seen: frozenset[str] = frozenset()) -> set[str]:
+        """The variables that an expression is computed from, and `*pointer` for a value that is loaded."""
+        if isinstance(expression, ast.Call) and ast.unparse(expression.func) in ("tl.load", "load"):
+            leaves = (
+                [leaf for leaf in self._leaves(expression.args[0], set()) if leaf in self.pointers]
+                if expression.args
+                else []
+            )
+            return {f"*{leaf}" for leaf in leaves}
+        found: set[str] = set()
+        if isinstance(expression, ast.Name):
+            found.add(expression.id)
+            if expression.id not in seen and expression.id not in self.parameters:
+                for value in self._values.get(expression.id, ()):
+                    found |= self._reachable(value, seen | {expression.id})
+        for child in ast.iter_child_nodes(expression):
+            if isinstance(child, ast.expr):
+                found |= self._reachable(child, seen)
+        return found
+
+
+def _dtype_argument(call: ast.Call) -> ast.expr | None:
+    """The positional dtype of `tl.zeros` and `tl.full`."""
+    position = {"tl.zeros": 1, "tl.full": 2}.get(ast.unparse(call.func), len(call.args))
+    return call.args[position] if position < len(call.args) else None
+
+
+def _constant(name: str, known: Any, default: Any, usage: _Usage, truth: bool | None) -> object:  # noqa: C901, FBT001 - one case per form
+    if isinstance(known, int) and not isinstance(known, bool) and usage.is_shape(name):
+        return min(1 << max(known - 1, 0).bit_length(), _MAX_BLOCK)
+    if known is not _UNKNOWN and (truth is None or not isinstance(known, bool)):
+        return known
+    if default not in (_UNKNOWN, None) and (truth is None or not isinstance(default, bool)):
+        return default
+    if _TYPE_NAME.search(name) or usage.is_type(name):
+        return "tl.float32" if re.search("acc|compute", name, re.IGNORECASE) else "tl.bfloat16"
+    compared = usage.texts(name)
+    texts = [value for value in compared if isinstance(value, str)]
+    if texts:
+        return texts[0]
+    numbers = [value for value in compared if isinstance(value, int) and not isinstance(value, bool) and value > 0]
+    if usage.is_shape(name):
+        return _block(name, usage)
+    if _TRUTH.search(name) or (usage.tested(name) and not numbers):
+        return name.upper().startswith(("HAS", "USE")) if truth is None else truth
+    if None in compared:
+        return None
+    if _BLOCK.search(name):
+        return _block(name, usage)
+    if _FLOAT.search(name):
+        return 1.0
+    if numbers:
+        return numbers[0]
+    if re.search(
+        r"STAGES?|UNROLL|SPLIT|PACK|^NUM|^N_|_NUM|GROUP|HEADS?$|^HQ?V?$|^G$|^NB$|RATIO|WIDTH", name, re.IGNORECASE
+    ):
+        return 4
+    return 64
+
+
+def _block(name: str, usage: _Usage) -> int:
+    if re.search("GROUP", name, re.IGNORECASE):
+        return 8
+    if usage.uses_dot:
+        return 32
+    blocks = [
+        p.arg
+        for p in (*usage.node.args.posonlyargs, *usage.node.args.args)
+        if _is_constant(p) and usage.is_shape(p.arg)
+    ]
+    return 1024 if len(blocks) <= 1 else 64
+
+
+def _scalar(parameter: ast.arg, known: Any, default: Any, usage: _Usage) -> str:
+    annotation = ast.unparse(parameter.annotation) if parameter.annotation is not None else ""
+    for text, kind in (("int64", "i64"), ("int32", "i32"), ("float", "fp32"), ("int1", "i1")):
+        if text in annotation:
+            return kind
+    for value in (known, default):
+        if isinstance(value, bool):
+            return "i1"
+        if isinstance(value, float):
+            return "fp32"
+        if isinstance(value, int):
+            return "i32"
+    if _FLOAT.search(parameter.arg) and not usage.integer_scalar(parameter.arg) and "stride" not in parameter.arg:
+        return "fp32"
+    return "i32"
+
+
+def _site_values(node: ast.FunctionDef, sites: Sequence[LaunchSite]) -> tuple[dict[str, Any], dict[str, int]]:
+    """The values of constants and options that the launching lines show."""
+    names = [p.arg for p in (*node.args.posonlyargs, *node.args.args)]
+    values: dict[str, Any] = {}
+    options: dict[str, int] = {}
+    for site in sites:
+        bound = {
+            **dict(zip(names, site.call.args, strict=False)),
+            **{k.arg: k.value for k in site.call.keywords if k.arg},
+        }
+        for name, expression in bound.items():
+            value = _static(expression, site.names)
+            if value is _UNKNOWN or value is None:
+                continue
+            if name in names:
+                values.setdefault(name, value)
+            elif name in OPTIONS and isinstance(value, int):
+                options.setdefault(name, value)
+    return values, options
+
+
+def _static(expression: ast.expr, names: Mapping[str, ast.expr], depth: int = 0) -> Any:  # noqa: C901 - one case per form
+    """The value of an expression, as far as the file shows it; a dtype of Triton is its name."""
+    if depth > _MAX_DEPTH:
+        return _UNKNOWN
+    match expression:
+        case ast.Constant(value=bool() | int() | float() | str() | None as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+        case ast.Name(id=name) if name in names:
+            return _static(names[name], names, depth + 1)
+        case ast.Attribute(value=ast.Name(id="tl")) if re.match(
+            r"tl\.(?:u?int|float|bfloat)\d", ast.unparse(expression)
+        ):
+            return ast.unparse(expression)
+        case ast.Call(func=function, args=[first, *_]) if ast.unparse(function) in (
+            "triton.next_power_of_2",
+            "next_power_of_2",
+            "int",
+            "float",
+            "bool",
+        ):
+            value = _static(first, names, depth + 1)
+            if isinstance(value, int) and "power" in ast.unparse(function):
+                return 1 << (value - 1).bit_length()
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = _static(left, names, depth + 1), _static(right, names, depth + 1)
+            if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+                return _arithmetic(a, op, b)
+        case ast.Compare(ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]):
+            return isinstance(op, ast.IsNot)  # every optional argument is given
+    return _UNKNOWN
+
+
+def _arithmetic(a: float, op: ast.operator, b: float) -> Any:
+    match op:
+        case ast.Mult():
+            return a * b
+        case ast.Add():
+            return a + b
+        case ast.Sub():
+            return a - b
+        case ast.FloorDiv() if b:
+            return a // b
+        case ast.Pow() if abs(b) < 64:  # noqa: PLR2004 - block sizes
+            return a**b
+    return _UNKNOWN
+
+
+def _launch_calls(scope: ast.AST) -> Iterator[ast.Call]:
+    """Yield `kernel[grid](...)` and `kernel.run(...)` in a scope, without those of nested functions."""
+    stack = list(ast.iter_child_nodes(scope))
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        stack += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            yield node
+
+
+def _assignments(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
+    found: dict[str, ast.expr] = {}
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            for name, value in _targets(node):
+                found.setdefault(name, value)
+    return found
+
+
+def _defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    pairs = zip(arguments[len(arguments) - len(function.args.defaults) :], function.args.defaults, strict=True)
+    keywords = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return {a.arg: value for a, value in (*pairs, *keywords) if value is not None}
+
+
+def _targets(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that a statement assigns, with their values."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, value
+                elif (
+                    isinstance(target, ast.Tuple)
+                    and isinstance(value, ast.Tuple)
+                    and len(target.elts) == len(value.elts)
+                ):
+                    for name, element in zip(target.elts, value.elts, strict=True):
+                        if isinstance(name, ast.Name):
+                            yield name.id, element
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            yield name, value
+        case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
+            yield name, ast.BinOp(left=ast.Name(id=target.id, ctx=ast.Load()), op=op, right=value)
+
+
+def _names(node: ast.AST) -> list[str]:
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]

@@ -1,0 +1,168 @@
+"""A kernel of a project is loaded without the rest of its file, and how it is called is read from the source."""
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import in_ci
+
+from rocsolid.dryrun.infer_signature import ProjectSource, infer
+from rocsolid.dryrun.kernel_loader import Loader, find_kernels, jit_function
+from rocsolid.dryrun.kernel_signature import parse_signature, read_signatures, signature_text
+from rocsolid.dryrun.request import KernelSignature
+from rocsolid.errors import InputError
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(find_spec("triton") is None and not in_ci(), reason="Triton is not installed"),
+]
+PACKAGE = {
+    "__init__.py": "raise RuntimeError('never imported')\n",
+    "tools/__init__.py": "from .blocks import *\nfrom package.tools.blocks import SCALE as RENAMED\n",
+    "tools/blocks.py": "SCALE = 3\nsizes = [n * SCALE for n in (1, 2)]\n",
+    "triton_utils.py": "import no_such_module\ntriton = tl = None\n",
+    "ops.py": """
+import no_such_module
+from no_such_package import thing, other
+
+from package.tools import RENAMED, sizes
+from package.triton_utils import tl, triton
+from . import tools
+
+try:
+    from no_such_package import fast_exp
+except ImportError:
+    from triton.language import exp as fast_exp
+
+if RENAMED > 2:
+    LIMIT = tools.sizes[0]
+else:
+    LIMIT = thing
+no_such_module.register()
+
+
+@triton.jit
+def device(v):
+    return fast_exp(v) * LIMIT
+
+
+@no_such_module.decorated
+@triton.autotune([triton.Config({"BLOCK": n}) for n in (64, 128)], key=[])
+@triton.jit
+def kernel(x, y, BLOCK: tl.constexpr = other.size):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, device(tl.load(x + i)))
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def ops(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("project") / "package"
+    for name, text in PACKAGE.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root / "ops.py"
+
+
+def test_only_what_a_kernel_needs_is_loaded(ops: Path) -> None:
+    module = Loader().module(ops)
+    kernels = {k.name: module.kernel(k) for k in find_kernels(ast.parse(ops.read_text()), ops)}
+
+    assert set(kernels) == {"device", "kernel"}
+    function = jit_function(kernels["kernel"])
+    assert function.fn.__globals__["device"] is kernels["device"]
+    assert module["LIMIT"] == 3
+    assert module["fast_exp"].__module__ == "triton.language.math"
+    assert function.fn.__code__.co_filename == str(ops)
+    assert [config.kwargs["BLOCK"] for config in kernels["kernel"].configs] == [64, 128]
+    with pytest.raises(ImportError):
+        module["thing"]
+
+
+def signatures(source: str, name: str) -> list[KernelSignature]:
+    tree = ast.parse(source)
+    project = ProjectSource()
+    kernels = {k.name: k.node for k in find_kernels(tree, Path("x.py"))}
+    project.add(tree, list(kernels.values()))
+    return list(infer(kernels[name], project))
+
+
+LAUNCHED = """
+import triton
+import triton.language as tl
+
+SIZE = 512
+
+
+@triton.jit
+def gathered(base, rows, stride):
+    return tl.load(base + rows * stride)
+
+
+@triton.jit
+def lookup(out, weights, block_ids, lse, n, stride, eps, KIND: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr,
+           OUT_DTYPE: tl.constexpr, GIVEN: tl.constexpr = 3):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    rows = tl.load(block_ids + i, mask=i < n)
+    v = gathered(weights, rows, stride) + tl.load(lse) + eps
+    if KIND == "gelu":
+        v += 1
+    if HAS_BIAS:
+        v += GIVEN
+    target = out + i
+    target += n
+    tl.store(target, v.to(OUT_DTYPE))
+
+
+def call(x, bias=None):
+    block = triton.next_power_of_2(SIZE - 100)
+    lookup[(1,)](x, x, x, x, x.numel(), x.stride(0), 1e-5, BLOCK=block, HAS_BIAS=bias is not None, num_warps=8)
+"""
+
+
+def test_a_signature_is_inferred_from_the_kernel_and_its_launch() -> None:
+    first = signatures(LAUNCHED, "lookup")[0]
+
+    assert first.types == {
+        "out": "*bf16",
+        "weights": "*bf16",
+        "block_ids": "*i32",
+        "lse": "*fp32",
+        "n": "i32",
+        "stride": "i32",
+        "eps": "fp32",
+    }
+    assert first.constants == {"KIND": "gelu", "HAS_BIAS": True, "BLOCK": 512, "OUT_DTYPE": "tl.bfloat16", "GIVEN": 3}
+    assert first.options == {"num_warps": 8}
+
+
+def test_further_variants_have_other_types_and_conditions() -> None:
+    found = signatures(LAUNCHED, "lookup")
+
+    assert {s.types["weights"] for s in found} == {"*bf16", "*fp32", "*fp16"}
+    assert {s.constants["HAS_BIAS"] for s in found} == {True, False}
+
+
+def test_device_functions_are_not_kernels() -> None:
+    tree = ast.parse(LAUNCHED)
+    project = ProjectSource()
+    project.add(tree, [k.node for k in find_kernels(tree, Path("x.py"))])
+
+    assert project.is_device_function("gathered")
+    assert not project.is_device_function("lookup")
+
+
+def test_signatures_are_written_and_read(tmp_path: Path) -> None:
+    first: Any = signatures(LAUNCHED, "lookup")[0]
+    text = signature_text(first)
+    file = tmp_path / "signatures.txt"
+    file.write_text(f"# kernels\n\nops/x.py:{text}\n")
+    (read,) = read_signatures(file)
+
+    assert parse_signature(text) == first
+    assert (read.file, read.constants) == ("ops/x.py", first.constants)
+    with pytest.raises(InputError, match="cannot read"):
+        read_signatures(tmp_path / "missing.txt")

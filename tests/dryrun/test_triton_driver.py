@@ -1,0 +1,89 @@
+"""The pretended Triton driver has everything that the real one has, for both vendors."""
+
+import ast
+import inspect
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import in_ci
+
+from rocsolid.catalog.chips import chip
+from rocsolid.torchapi.pretend.triton_driver import _make_driver, _metadata_number
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(find_spec("triton") is None and not in_ci(), reason="Triton is not installed"),
+]
+VENDORS = [("gfx942", "amd"), ("gfx1100", "amd"), ("sm_90", "nvidia")]
+
+
+def assigned(cls: type) -> set[str]:
+    """The attributes that the constructors of a class and its bases assign."""
+    found: set[str] = set()
+    for base in cls.__mro__[:-1]:
+        tree = ast.parse(Path(inspect.getfile(base)).read_text())
+        (body,) = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == base.__name__]
+        functions = [node for node in body.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+        targets = [
+            target
+            for function in functions
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+        ]
+        found |= {t.attr for t in targets if isinstance(t, ast.Attribute) and ast.unparse(t.value) == "self"}
+    return found
+
+
+@pytest.mark.parametrize(("arch", "vendor"), VENDORS)
+def test_the_driver_has_every_attribute_of_the_real_one(arch: str, vendor: str) -> None:
+    from triton.backends import backends
+
+    real = backends[vendor].driver
+    driver = _make_driver(chip(arch))
+
+    assert isinstance(driver, real)
+    assert {"utils", "launcher_cls", "get_current_stream"} <= assigned(real)
+    assert [name for name in assigned(real) | set(dir(real)) if not hasattr(driver, name)] == []
+    assert not driver.__abstractmethods__
+
+
+@pytest.mark.parametrize(("arch", "vendor"), VENDORS)
+def test_the_utilities_have_every_function_of_the_real_ones(arch: str, vendor: str) -> None:
+    from triton.backends import backends
+
+    module = sys.modules[backends[vendor].driver.__module__]
+    (real,) = [value for name, value in vars(module).items() if name.endswith("Utils")]
+    names = assigned(real)
+
+    assert {"load_binary", "get_device_properties"} <= names
+    assert [name for name in names if not hasattr(_make_driver(chip(arch)).utils, name)] == []
+
+
+@pytest.mark.parametrize(("arch", "vendor"), VENDORS)
+def test_every_method_works_without_a_gpu(arch: str, vendor: str) -> None:
+    driver: Any = _make_driver(chip(arch))
+    target = driver.get_current_target()
+    properties = driver.utils.get_device_properties(driver.get_current_device())
+
+    assert (target.backend, target.warp_size) == ("hip" if vendor == "amd" else "cuda", chip(arch).wavefront_size)
+    assert driver.is_active()
+    assert str(driver.get_active_torch_device()) == "cuda:0"
+    assert driver.map_python_to_cpp_type("i32") == "int32_t"
+    assert driver.get_device_interface().__name__ == "torch.cuda"
+    assert driver.get_device_capability(0) == chip(arch).capability
+    assert properties["max_shared_mem"] == chip(arch).lds_bytes
+    driver.clear_cache(driver.get_empty_cache_for_benchmark())
+    calls: list[int] = []
+    assert driver.get_benchmarker()(lambda: calls.append(1), quantiles=(0.5, 0.2, 0.8)) == [1.0, 1.0, 1.0]
+    assert calls == [1]
+    driver.launcher_cls(None, None)(1, 1, 1, 0, None)
+
+
+def test_reads_registers_from_an_object_file() -> None:
+    assert _metadata_number(b"..\xab.vgpr_count\x2a\xb0", b".vgpr_count") == 42
+    assert _metadata_number(b"..\xab.vgpr_count\xcd\x02\x00..", b".vgpr_count") == 512
+    assert _metadata_number(b"\x7fELF", b".vgpr_count") == 0
