@@ -6,7 +6,7 @@ import enum
 import functools
 import types
 from collections.abc import Callable
-from typing import Annotated, Any, Generic, Optional, TypeVar, cast
+from typing import Annotated, Any, Generic, Optional, TypeVar
 
 import pytest
 
@@ -614,12 +614,12 @@ def test_a_masked_array(target: Any) -> None:
     assert g.report().replays
 
 
-Rows = dict[str, list[int] | Callable[[int], str]]
+Rows: Any = dict[str, list[int] | Callable[[int], str]]
 
 
 def test_names_of_types_are_not_taken_for_state(target: Any) -> None:
     def double(x: Any) -> Any:
-        return x * 2 if cast("Any", Rows) is not None and Rows.__args__ else x
+        return x * 2 if Rows is not None and Rows.__args__ else x
 
     captured = target.capture(double)
     for factor in (1, 2, 3):
@@ -655,11 +655,11 @@ class Scaled(Generic[T]):
     factor = 2.0
 
 
-Made = Scaled[int]
-Listed = list[Scaled]
-Either = Scaled | None
-Maybe = Optional[Scaled]  # noqa: UP045
-Noted = Annotated[Scaled, "a note"]
+Made: Any = Scaled[int]
+Listed: Any = list[Scaled]  # type: ignore[type-arg]
+Either: Any = Scaled | None
+Maybe: Any = Optional[Scaled]  # noqa: UP045
+Noted: Any = Annotated[Scaled, "a note"]
 
 
 @pytest.mark.parametrize(
