@@ -1,24 +1,13 @@
 """The HTML page of `rocsolid optimize`: all forms of a model with their times and errors."""
 
+from typing import Final
+
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
 from rocsolid.report.html import Html, tag
 from rocsolid.report.html_page import page
 from rocsolid.report.sortable_table import Cell, sizes, sortable, times
 
-_HEADINGS = (
-    "form",
-    "outcome",
-    "median",
-    "from",
-    "to",
-    "times as fast as eager",
-    "relative error",
-    "error against the reference",
-    "eager's own",
-    "set-up",
-    "peak memory",
-    "why",
-)
+_EMPTY: Final[Cell] = ("", float("inf"))
 _WIDTH, _ROW_HEIGHT, _LABEL_WIDTH = 900, 34, 260  # of the plot, in pixels
 
 
@@ -31,29 +20,38 @@ def optimize_html(report: OptimizeReport) -> str:
         tag("p", f"Profile {report.profile}; noise of this run {report.noise:.1%}.", class_="faint"),
         _plot(report),
         tag("h2", "Forms"),
-        sortable("forms", _HEADINGS, [_row(result) for result in report.forms]),
+        _table(report),
         styles=("trace.css",),
     )
 
 
-def _row(result: FormResult) -> list[Cell]:
+def _table(report: OptimizeReport) -> Html:
+    """Return all forms. Columns that are empty for every form are left out."""
+    columns = [_cells(result) for result in report.forms]
+    shown = [name for name in columns[0] if any(cells[name] not in ("", _EMPTY) for cells in columns)]
+    return sortable("forms", shown, [[cells[name] for name in shown] for cells in columns])
+
+
+def _cells(result: FormResult) -> dict[str, Cell]:
+    """Return the cell of each column."""
     timing, comparison = result.timing, result.against_eager
-    empty: Cell = ("", float("inf"))
-    measured = times(timing.median_ms * 1e6, timing.low_ms * 1e6, timing.high_ms * 1e6) if timing else (empty,) * 3
-    return [
-        result.label,
-        result.outcome.value,
-        *measured,
-        (f"{comparison.speedup:.2f}", comparison.speedup) if comparison else empty,
-        (f"{result.relative_error:.1e}", result.relative_error) if result.relative_error is not None else empty,
-        *(
-            (f"{error:.1e}", error) if error is not None else empty
-            for error in (result.reference_error, result.eager_reference_error)
-        ),
-        (f"{result.setup_s:.1f} s", result.setup_s),
-        *(sizes(result.peak_bytes) if result.peak_bytes else (empty,)),
-        result.why,
-    ]
+    measured = times(timing.median_ms * 1e6, timing.low_ms * 1e6, timing.high_ms * 1e6) if timing else (_EMPTY,) * 3
+
+    def error(value: float | None) -> Cell:
+        return (f"{value:.1e}", value) if value is not None else _EMPTY
+
+    return {
+        "form": result.label,
+        "outcome": result.outcome.value,
+        **dict(zip(("median", "from", "to"), measured, strict=True)),
+        "times as fast as eager": (f"{comparison.speedup:.2f}", comparison.speedup) if comparison else _EMPTY,
+        "relative error": error(result.relative_error),
+        "error against the reference": error(result.reference_error),
+        "eager's own": error(result.eager_reference_error),
+        "set-up": (f"{result.setup_s:.1f} s", result.setup_s),
+        "peak memory": sizes(result.peak_bytes)[0] if result.peak_bytes else _EMPTY,
+        "why": result.why,
+    }
 
 
 def _plot(report: OptimizeReport) -> Html | None:
