@@ -122,14 +122,21 @@ def test_without_signatures_every_kernel_is_compiled_as_its_source_suggests(file
     folder = file.parent / "project"
     folder.mkdir()
     (folder / "narrow.py").write_text(PLANTED.partition("@triton.jit\ndef ptx")[0])
+    (folder / "recorded.py").write_text(
+        "import torch\nimport triton\nimport triton.language as tl\n"
+        "@triton.jit\ndef recorded(a, b, n, KIND: tl.constexpr):\n    tl.store(a + n, tl.load(b).to(KIND))\n"
+        "def test(x=torch.int8):\n    t = torch.ones(8, dtype=x, device='cuda')\n"
+        "    recorded[(1,)](t, t, 5, tl.float32, num_warps=2)\n    assert t.sum().item() == 1\n"
+    )
     (folder / "broken.py").write_text("import triton\n@triton.jit\ndef other(x, OP):\n    OP.load(x.missing)\n")
     env = clean_environ(TRITON_INTERPRET="1")  # would compile nothing
     args = ["--only", "narrow", "--only", "other", "--output", "json", "--cache", str(file.parent / "cache")]
-    ran = run_cli("dryrun", "--kernels", str(folder), *args, env=env)
+    ran = run_cli("dryrun", "--kernels", str(folder), "--tests", str(folder / "recorded.py"), *args, env=env)
     assert ran.code == 0, ran.err
     (run,) = json.loads(ran.out)["runs"]
 
-    (kernel,) = run["kernels"]
+    recorded, kernel = run["kernels"]
+    assert recorded["signature"] == "recorded: recorded(a=*i8, b=*i8, n=i32, KIND=tl.float32, num_warps=2)"
     assert kernel["signature"] == "inferred: narrow(x=*bf16, y=*bf16, BLOCK=1024)"
     assert kernel["configs"][0]["resources"]["registers"] > 0
     (skipped,) = run["skipped"]

@@ -29,6 +29,7 @@ from rocsolid.api.observe import record_compiles  # noqa: E402
 from rocsolid.errors import RocsolidError  # noqa: E402
 from rocsolid.lint.options import Options  # noqa: E402
 from rocsolid.lint.project import lint  # noqa: E402
+from rocsolid.observe.break_fix import with_fixes  # noqa: E402
 from rocsolid.observe.breaks import find_breaks  # noqa: E402
 from rocsolid.ops.audit_op import audit_op  # noqa: E402
 from rocsolid.ops.patch_calls import patch_calls  # noqa: E402
@@ -77,7 +78,7 @@ def test_breaks(name: str) -> None:
 
 
 def test_breaks_command() -> None:
-    report = find_breaks(sample.item, (y(),), backend="eager")
+    report = with_fixes(find_breaks(sample.item, (y(),), backend="eager"), sample.item, (y(),), {})
 
     check_golden("observe/breaks_command", breaks_text(report, Terminal()), replace=TIMES)
     short = replace(report, breaks=tuple(replace(b, torch_message="(torch's message)") for b in report.breaks))

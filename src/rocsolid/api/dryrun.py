@@ -112,6 +112,7 @@ def dryrun_kernels(  # noqa: PLR0913 - all but two are keywords
     target: str | Sequence[str] = "gfx942",
     *,
     signatures: Sequence[KernelSignature] = (),
+    tests: Sequence[str | Path] = (),
     only: Sequence[str] = (),
     compare: str = "",
     configs: str = "all",
@@ -124,7 +125,8 @@ def dryrun_kernels(  # noqa: PLR0913 - all but two are keywords
 ) -> DryRunRecord:
     """Compile every Triton kernel in files and folders, as `dryrun` does for a model: a porting report for a project.
 
-    How a kernel is called is inferred from its source and from the lines that launch it, unless `signatures` has it. `only` names
+    How a kernel is called is taken from `signatures`, or recorded from a run of the project's `tests` (with pytest, on fake tensors),
+    or inferred from its source and from the lines that launch it. `only` names
     the kernels to compile (`name` or `file.py:name`). A kernel that crashes the compiler or takes longer than `kernel_deadline_s` fails alone.
     After `deadline_s` no further kernel is started.
     """
@@ -144,6 +146,17 @@ def dryrun_kernels(  # noqa: PLR0913 - all but two are keywords
         kernel_deadline_s=kernel_deadline_s,
         deadline_s=deadline_s,
     )
+    recorded: list[KernelSignature] = []
+    if tests:
+        running = replace(request, kernels=(), signatures=(), find_signatures=False, tests=tuple(map(str, tests)))
+        given = {signature.name for signature in signatures}
+        roots = [Path(name).resolve() for name in names]
+        recorded = [
+            signature
+            for signature in run_child(running, context).signatures
+            if signature.name not in given and any(Path(signature.file).is_relative_to(root) for root in roots)
+        ]
+    request = replace(request, signatures=(*signatures, *recorded))
     found = run_child(request, context)
     if not found.signatures:
         reasons = "; ".join(f"{kernel.name}: {kernel.reason}" for kernel in found.skipped[:3])

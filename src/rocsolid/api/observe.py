@@ -6,6 +6,7 @@ from typing import Any
 from rocsolid.errors import UsageError
 from rocsolid.model.compile_log import BreakReport
 from rocsolid.model.workload import Workload
+from rocsolid.observe.break_fix import with_fixes
 from rocsolid.observe.breaks import find_breaks
 from rocsolid.observe.recorder import CompileRecorder
 from rocsolid.probe.private_names import check_new_torch
@@ -34,6 +35,9 @@ def record_compiles() -> CompileRecorder:
 def breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> BreakReport:
     """Compile a function from scratch, call it once, and return every graph break with its line, cause and fix.
 
+    For common causes the fix is a rewrite of your line. To check it, copies of the function and its arguments are called again, with
+    and without the rewrite; where that is not possible, or the break stays, the fix is an example.
+
     Calls `torch._dynamo.reset()`: functions that this process compiled before are compiled again at their next call.
 
     Args:
@@ -52,7 +56,7 @@ def breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> BreakReport:
     if not callable(fn):
         msg = f"rs.breaks needs a function or a module and its arguments; got {type(fn).__name__}"
         raise UsageError(msg)
-    return find_breaks(fn, args, kwargs)
+    return with_fixes(find_breaks(fn, args, kwargs), fn, args, kwargs)
 
 
 def compiled_workload(workload: Workload, *, mode: str | None = None, as_is: bool = False) -> Callable[[], Any]:

@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace) -> "BreakReport":
     from rocsolid.cli.compiles import call_workload
     from rocsolid.measure.load_workload import load_workload
+    from rocsolid.observe.break_fix import with_fixes
     from rocsolid.observe.breaks import find_breaks
 
     with redirect_stdout(sys.stderr):
@@ -55,7 +56,8 @@ def _report(args: argparse.Namespace) -> "BreakReport":
             lambda: reports.append(find_breaks(workload.callable, workload.args, workload.kwargs, backend=backend)),
             args.workload,
         )
-    return reports[0]
+        with redirect_stdout(sys.stderr):
+            return with_fixes(reports[0], workload.callable, workload.args, workload.kwargs)
 
 
 @contextmanager

@@ -7,12 +7,13 @@ Examples:
   rocsolid dryrun model.py:build --compare cuda --output html --out dryrun.html
   rocsolid dryrun model.py:build --save kernels/
   rocsolid dryrun --kernels src/mypackage --target gfx942 --target gfx1100 --configs first
+  rocsolid dryrun --kernels src/mypackage --tests tests/test_ops.py --target gfx942
   rocsolid dryrun --kernels add.py --kernel 'add(x=*fp32, y=*fp32, n=i32, BLOCK=1024, num_warps=4)'
 
 A workload is a function that returns (callable, args, kwargs). A dry run needs torch and its matching Triton, but no GPU, no
 ROCm and no AMD driver. No kernel is executed, so it cannot tell which configuration is fastest.
 --kernels compiles every @triton.jit kernel of files and folders, without a workload. How a kernel is called is inferred from its
-source and the lines that launch it, unless --kernel or --signatures says so.
+source and the lines that launch it, unless --kernel or --signatures says so, or --tests launches it.
 Targets: gfx90a (MI250X), gfx942 (MI300X), gfx950 (MI355X), gfx1100 (RX 7900 XTX), gfx1201 (RX 9070 XT).
 
 """
@@ -68,6 +69,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="SIGNATURE",
         help="with --kernels: compile only this one, 'name(argument=type, CONSTANT=value, num_warps=4)' (repeatable)",
+    )
+    parser.add_argument(
+        "--tests",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="with --kernels: run these tests on fake tensors, and compile the kernels as they launch them",
     )
     parser.add_argument(
         "--only",
@@ -139,12 +147,16 @@ def _record(args: argparse.Namespace, progress: Callable[[str], None]) -> DryRun
         given = [parse_signature(text) for text in args.kernel]
         signatures = [*given, *(read_signatures(args.signatures) if args.signatures else ())]
         return dryrun_kernels(
-            args.kernels, signatures=signatures, only=[*args.only, *(signature.name for signature in given)], **shared
+            args.kernels,
+            signatures=signatures,
+            tests=args.tests,
+            only=[*args.only, *(signature.name for signature in given)],
+            **shared,
         )
     if not args.workload:
         msg = "pass a workload (file.py:function), or --kernels PATH"
         raise UsageError(msg)
-    _refuse(args, "the kernels of a workload are found automatically; drop", ("kernel", "only", "signatures"))
+    _refuse(args, "the kernels of a workload are found automatically; drop", ("kernel", "tests", "only", "signatures"))
     return dryrun(
         args.workload,
         train=args.train,

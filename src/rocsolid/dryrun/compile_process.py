@@ -26,7 +26,7 @@ def main(request_file: Path, result_file: Path) -> None:
     except RocsolidError as error:
         result = ChildResult(error=str(error), usage_error=isinstance(error, UsageError))
     except SystemExit as system_exit:
-        name = request.workload or " ".join(request.kernels)
+        name = request.workload or " ".join(request.tests or request.kernels)
         message = f"{name} called sys.exit({system_exit.code!r}) while it was imported"
         result = ChildResult(error=message, usage_error=True)
     temporary = result_file.with_suffix(".part")
@@ -47,6 +47,11 @@ def _run(request: Request) -> ChildResult:
         ends=started + request.deadline_s if request.deadline_s else 0.0,
     )
     release = DEFAULT_RELEASE[target.platform]
+    if request.tests:
+        from rocsolid.dryrun.record_tests import record_tests
+
+        pretend_device(target, release, Path(request.guard))
+        return record_tests(request, shared)
     if request.kernels:
         from rocsolid.dryrun.user_kernels import compile_kernels, find_signatures
 

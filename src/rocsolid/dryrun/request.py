@@ -28,6 +28,7 @@ class Request:
     target: str
     workload: str = ""
     kernels: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()  # files or folders with tests, which are run to record the kernels that they launch
     find_signatures: bool = False  # of the kernels, compile none
     only: tuple[str, ...] = ()  # kernels to compile, `name` or `file.py:name`; empty: all
     signatures: tuple[KernelSignature, ...] = ()

@@ -102,7 +102,7 @@ def run_request(request: Request, context: RunnerContext) -> DryRun:
 
 def run_child(request: Request, context: RunnerContext) -> ChildResult:
     """Run a request in a child process; raises the child's error."""
-    guard = build_stub_library(context.cache) if request.workload else ""
+    guard = build_stub_library(context.cache) if request.workload or request.tests else ""
     with tempfile.TemporaryDirectory(prefix="rocsolid-dryrun-") as folder:
         journal = Path(folder) / "journal"
         child_request = replace(request, guard=str(guard), journal=str(journal), parent_pid=os.getpid())
@@ -134,8 +134,9 @@ def _run_child(request: Request, folder: Path, context: RunnerContext) -> tuple[
 
 
 def _failure(request: Request, ended: CheckResult, errors: str, kernel: str, deadline_s: float) -> Exception:
-    name = request.workload or " ".join(request.kernels)
-    phase = f" while compiling {kernel}" if kernel else " while tracing" if request.workload else " while reading it"
+    name = request.workload or " ".join(request.tests or request.kernels)
+    doing = "tracing" if request.workload else "running its tests" if request.tests else "reading it"
+    phase = f" while compiling {kernel}" if kernel else f" while {doing}"
     if ended.status is CheckStatus.HUNG:
         return TimedOutError(
             f"the dry run of {name} for {request.target} exceeded its deadline of {deadline_s:g} s{phase}"

@@ -44,19 +44,13 @@ class _Project:
 
 
 def find_signatures(request: Request, shared: CompileContext) -> ChildResult:
-    """Return how each kernel is called: as given, or inferred and accepted by Triton. Device functions are left out."""
+    """Return how each kernel is called: as given, recorded, or inferred and accepted by Triton. Device functions are left out."""
     project = _read_project(request.kernels)
-    given = [
-        (signature, found)
-        for signature in request.signatures
-        for found in _named(project, signature.name, signature.file)
-    ]
-    for signature, found in given:
-        _check_arguments(signature, project.load(found))
-    done = {(found.file, found.name) for _, found in given}
     wanted = [(name.rpartition(":")[2], name.rpartition(":")[0]) for name in request.only]
     for name, file in wanted:
         _named(project, name, file)
+    given = list(_given(request, project))
+    done = {(found.file, found.name) for _, found in given}
     open_kernels = [
         found
         for found in project.kernels
@@ -77,6 +71,23 @@ def find_signatures(request: Request, shared: CompileContext) -> ChildResult:
             skipped.append(SkippedKernel(name=found.name, location=f"{found.file}:{found.line}", reason=reason))
     signatures = [replace(signature, file=str(found.file)) for signature, found in given] + inferred
     return ChildResult(signatures=tuple(signatures), skipped=tuple(skipped))
+
+
+def _given(request: Request, project: _Project) -> Iterator[tuple[KernelSignature, FoundKernel]]:
+    """The kernels whose signature was given or recorded; raises InputError for a wrong one that was given."""
+    for signature in request.signatures:
+        if signature.origin == "given":
+            for found in _named(project, signature.name, signature.file):
+                _check_arguments(signature, project.load(found))
+                yield signature, found
+            continue
+        for found in project.kernels:
+            if _matches(found, signature.name, signature.file):
+                kernel = project.load(found)
+                decorated = {*_tuned_names(kernel), *(name for values in _heuristics(kernel) for name in values)}
+                constants = {name: value for name, value in signature.constants.items() if name not in decorated}
+                options = {} if _configs(kernel) else signature.options
+                yield replace(signature, constants=constants, options=options), found
 
 
 def compile_kernels(request: Request, shared: CompileContext) -> DryRun:

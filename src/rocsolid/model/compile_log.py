@@ -140,6 +140,17 @@ class CompiledGraph:
         )
 
 
+CHECKED_FIX = "your line (checked: this break is gone, the result is the same):"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineFix:
+    """The user's own lines, and how they read without the break. It was applied: the break is gone, the result is the same."""
+
+    before: str
+    after: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphBreak:
     """A line at which Dynamo stopped tracing, why, and the fix."""
@@ -150,6 +161,7 @@ class GraphBreak:
     function: str
     cause: str
     fix: str
+    line_fix: LineFix | None = None
     example_before: str = ""  # the fix on sample code
     example_after: str = ""
     torch_message: str = ""
@@ -182,8 +194,14 @@ class GraphBreak:
             *code_lines(self.code),
             *([f"effect: {self.effect}"] if self.effect else []),
             f"fix: {self.fix}",
-            *example_lines(self.example_before, self.example_after),
+            *self.diff_lines(),
         ]
+
+    def diff_lines(self) -> list[str]:
+        """Return the checked fix of the user's lines as a diff; without one, that of the example."""
+        if self.line_fix is None:
+            return example_lines(self.example_before, self.example_after)
+        return [CHECKED_FIX, *_diff(self.line_fix.before, self.line_fix.after)]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -254,10 +272,11 @@ def code_lines(code: CodeLine) -> list[str]:
 
 def example_lines(before: str, after: str) -> list[str]:
     """Return the fix of sample code as a diff; the minus and plus signs show that it is not the user's code."""
-    if not before or not after:
-        return []
-    removed = [f"  - {line}" for line in before.splitlines()]
-    return ["example:", *removed, *(f"  + {line}" for line in after.splitlines())]
+    return ["example (not your code):", *_diff(before, after)] if before and after else []
+
+
+def _diff(before: str, after: str) -> list[str]:
+    return [*(f"  - {line}" for line in before.splitlines()), *(f"  + {line}" for line in after.splitlines())]
 
 
 def short_location(location: str) -> str:

@@ -174,7 +174,11 @@ def _break(found: GraphBreak) -> Html:
         ("in", found.function),
         *([("effect", found.effect)] if found.effect else []),
         ("fix", found.fix),
-        *_example(found.example_before, found.example_after),
+        *(
+            _diff("your line, checked", found.line_fix.before, found.line_fix.after)
+            if found.line_fix
+            else _diff("example", found.example_before, found.example_after)
+        ),
         ("torch", [f"{found.id} {found.kind}", message]),
     ]
     return tag(
@@ -192,7 +196,7 @@ def _recompile(recompile: Recompile) -> Html:
         ("cause", recompile.cause),
         ("failed guard", guard),
         ("fix", recompile.fix),
-        *_example(recompile.example_before, recompile.example_after),
+        *_diff("example", recompile.example_before, recompile.example_after),
     ]
     return join(tag("p", tag("b", "recompile:"), f" {recompile.change}"), _code(recompile.code), definitions(rows))
 
@@ -203,11 +207,11 @@ def _code(code: CodeLine) -> Html | None:
     return tag("pre", "\n".join(lines)) if lines else None
 
 
-def _example(before: str, after: str) -> Iterator[tuple[str, Html]]:
+def _diff(label: str, before: str, after: str) -> Iterator[tuple[str, Html]]:
     if before and after:
         removed = [tag("div", f"- {line}", class_="minus") for line in before.splitlines()]
         added = [tag("div", f"+ {line}", class_="plus") for line in after.splitlines()]
-        yield "example", tag("pre", removed, added)
+        yield label, tag("pre", removed, added)
 
 
 def _uncompiled(frames: Sequence[UncompiledFrame]) -> Html:
