@@ -6,7 +6,8 @@ python scripts/score_lint.py sample --seed 7 --count 50   # findings without a v
 python scripts/score_lint.py score           # compare the verdicts with the findings; writes evidence/lint-precision.json
 python scripts/score_lint.py recall          # lint the files before each fix; writes the results into evidence/lint-fixes.json
 
-The verdicts are in evidence/lint-verdicts.json, each with its reason. A person wrote them from the finding and the code alone.
+The verdicts are in evidence/lint-verdicts.json, each with its reason, from the finding and the code alone. `seen` marks findings that
+were read before the rules were final.
 """
 
 import argparse

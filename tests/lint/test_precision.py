@@ -1,4 +1,4 @@
-"""Precision of the linter on public code: findings that a person judged (`scripts/score_lint.py`)."""
+"""Precision of the linter on public code: findings that were judged one by one (`scripts/score_lint.py`)."""
 
 import json
 
