@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,89 @@ def quote_dunders(markdown: str) -> str:
     return "".join(lines)
 
 
+@cache
+def evidence(name: str) -> Any:
+    """A record of the folder `evidence`."""
+    return json.loads((Path(__file__).parents[1] / f"evidence/{name}.json").read_text(encoding="utf-8"))
+
+
+def judged(code: str) -> str:
+    """A sentence about the precision of a lint rule; empty for other rules."""
+    if not code.startswith("SRC"):
+        return ""
+    row = evidence("lint-precision")["rules"].get(code)
+    if row is None:
+        return "Precision: no finding in [the judged repositories](../generated/lint-precision.md)."
+    findings = f"{row['judged']} judged finding{'s' if row['judged'] != 1 else ''}"
+    return (
+        f"Precision on [public code](../generated/lint-precision.md): of {findings}, "
+        f"{row['true']} true and {row['useful']} worth reporting."
+    )
+
+
+def lint_precision() -> str:
+    """How often the linter is right, and which fixes it would have found."""
+    data, fixes = evidence("lint-precision"), evidence("lint-fixes")["fixes"]
+    about = evidence("lint-verdicts")
+    rules = {r.rule.code: r.rule for r in all_rules()}
+    lines = [
+        "# How often the linter is right",
+        "",
+        f"Findings in {len(about['repositories'])} public repositories, twelve of them ({data['lines']:,} lines) with all their default findings, judged one by one from the finding and the code alone on {about['judged_on']}: *true* if what it says is right, *useful* if a maintainer would want to know.",
+        "Every verdict with its reason is in `evidence/lint-verdicts.json`; `scripts/score_lint.py` fetches the code and scores.",
+        "",
+        f"By default there are {data['default_findings']} findings in the twelve, one in {data['lines_per_default_finding']:,} lines.",
+        "",
+        "| | judged | true | useful |",
+        "|---|--:|--:|--:|",
+        _shares("reported by default in the twelve", data["default"]),
+        _shares("reported by default, critical", data["default_critical"]),
+        _shares("every rule and all files, with those that are off by default", data["all"]),
+        "",
+        "These numbers flatter the linter, because its rules were improved after findings had been judged. When repositories were linted for the first time, before anything was changed for them, the findings that are reported by default were judged like this:",
+        "",
+        "| first look at | judged | true | useful |",
+        "|---|--:|--:|--:|",
+        *(_shares(", ".join(look["repositories"]), look) for look in about["first_looks"]),
+        "",
+        "| reported by default in | used to improve rules | judged | true | useful |",
+        "|---|---|--:|--:|--:|",
+    ]
+    for name, row in data["by_repository"].items():
+        repository = about["repositories"][name]
+        if not repository["in_bar"]:
+            continue
+        used = "yes" if repository["used_to_write_rules"] else "no"
+        lines.append(
+            _shares(
+                f"[{name}](https://github.com/{repository['github']}) at `{repository['commit'][:9]}` | {used}", row
+            )
+        )
+    lines += ["", "## By rule", "", "| rule | by default | judged | true | useful |", "|---|---|--:|--:|--:|"]
+    for code, row in data["rules"].items():
+        link = f"[{code} {rules[code].name}](../rules/{rules[code].name}.md)"
+        lines.append(_shares(f"{link} | {'yes' if row['on_by_default'] else 'no'}", row))
+    found = sum(bool(fix["found"]) for fix in fixes)
+    lines += [
+        "",
+        "## What it would have found",
+        "",
+        f"{len(fixes)} fixes from the histories of these repositories; the files before each fix were linted. The linter reports {found} of them: most such bugs are in the logic of a project, which a linter does not know.",
+        "The list is `evidence/lint-fixes.json`.",
+        "",
+        "| cause of the bug | fixes | found |",
+        "|---|--:|--:|",
+    ]
+    for cause in sorted({fix["cause"] for fix in fixes}):
+        rows = [fix for fix in fixes if fix["cause"] == cause]
+        lines.append(f"| {cause} | {len(rows)} | {sum(bool(fix['found']) for fix in rows)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shares(label: str, row: dict[str, int]) -> str:
+    return f"| {label} | {row['judged']} | {row['true']} | {row['useful']} |"
+
+
 def pages() -> Iterator[tuple[str, str]]:
     """Yield every generated page: its path below docs/ and its text."""
     rules = all_rules()
@@ -131,7 +215,7 @@ def pages() -> Iterator[tuple[str, str]]:
         "rules/index.md",
         listing("Rules", [(f"{r.rule.code} {r.rule.name}", f"{r.rule.name}.md", first(r.page)) for r in rules]),
     )
-    yield from ((f"rules/{r.rule.name}.md", rule_page(r)) for r in rules)
+    yield from ((f"rules/{r.rule.name}.md", rule_page(r, judged(r.rule.code))) for r in rules)
     settings = all_settings()
     yield "settings/index.md", settings_index()
     yield from ((f"settings/{s.id}.md", setting_page(s) + defaults(s)) for s in settings)
@@ -146,6 +230,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield from api_pages()
     yield "generated/graph-breaks.md", graph_breaks()
     yield "generated/capture-rules.md", table_page()
+    yield "generated/lint-precision.md", lint_precision()
     yield "generated/chips.md", chips()
     quiet, measured, autotuned, programs = (
         json.loads((DOCS.parent / f"evidence/{name}-on-h200.json").read_text(encoding="utf-8"))

@@ -6,7 +6,8 @@ python scripts/score_lint.py sample --seed 7 --count 50   # findings without a v
 python scripts/score_lint.py score           # compare the verdicts with the findings; writes evidence/lint-precision.json
 python scripts/score_lint.py recall          # lint the files before each fix; writes the results into evidence/lint-fixes.json
 
-The verdicts are in evidence/lint-verdicts.json, each with its reason. A person wrote them from the finding and the code alone.
+The verdicts are in evidence/lint-verdicts.json, each with its reason, from the finding and the code alone. `seen` marks findings that
+were read before the rules were final.
 """
 
 import argparse
@@ -142,7 +143,7 @@ def sample(repositories: Mapping[str, Any], args: argparse.Namespace) -> None:
     ]
     random.Random(args.seed).shuffle(candidates)  # noqa: S311 - a sample, not a secret
     taken: dict[str, int] = {}
-    chosen = []
+    chosen: list[tuple[str, dict[str, Any]]] = []
     for name, finding in candidates:
         taken[finding["code"]] = taken.get(finding["code"], 0) + 1
         if taken[finding["code"]] <= args.per_rule and len(chosen) < args.count:
@@ -164,17 +165,22 @@ def score(repositories: Mapping[str, Any], corpus: Path) -> None:
     """Count the verdicts on findings that are still reported: by rule, and of what is reported by default."""
     found: dict[tuple[str, str, int, str], dict[str, Any]] = {}
     lines = defaults = 0
-    for name in repositories:
+    for name, about in repositories.items():
+        if not (corpus / f"{name}.findings.json").exists():
+            sys.stdout.write(f"{name} was not linted\n")
+            continue
         data = read(corpus / f"{name}.findings.json")
-        lines += data["lines"]
-        defaults += sum(finding["default"] for finding in data["findings"])
+        if about["in_bar"]:
+            lines += data["lines"]
+            defaults += sum(finding["default"] for finding in data["findings"])
         found |= {(name, f["file"], f["line"], f["code"]): f for f in data["findings"]}
     judged = [
-        (verdict, found[key])
+        (verdict, found[place])
         for verdict in read(VERDICTS)["verdicts"]
-        if (key := (verdict["repository"], verdict["file"], verdict["line"], verdict["code"])) in found
+        if (place := (verdict["repository"], verdict["file"], verdict["line"], verdict["code"])) in found
     ]
-    fresh = [(v, f) for v, f in judged if not v["seen"]]
+    reported = [(v, f) for v, f in judged if f["default"]]
+    in_bar = [(v, f) for v, f in reported if repositories[v["repository"]]["in_bar"]]
     rules = {
         file.rule.code: {
             "on_by_default": file.rule.on_by_default,
@@ -182,22 +188,20 @@ def score(repositories: Mapping[str, Any], corpus: Path) -> None:
         }
         for file in source_rules()
     }
-    result = {
+    result: dict[str, Any] = {
         "lines": lines,
         "default_findings": defaults,
         "lines_per_default_finding": round(lines / defaults) if defaults else None,
-        "default": counts([(v, f) for v, f in judged if f["default"]]),
-        "default_fresh": counts([(v, f) for v, f in fresh if f["default"]]),
-        "default_critical": counts([(v, f) for v, f in judged if f["default"] and f["severity"] == "CRITICAL"]),
+        "default": counts(in_bar),
+        "default_critical": counts([(v, f) for v, f in reported if f["severity"] == "CRITICAL"]),
         "all": counts(judged),
         "by_repository": {
-            name: counts([(v, f) for v, f in judged if f["default"] and v["repository"] == name])
-            for name in repositories
+            name: counts([(v, f) for v, f in reported if v["repository"] == name]) for name in repositories
         },
         "rules": {code: row for code, row in rules.items() if row["judged"]},
     }
     write(PRECISION, result)
-    sys.stdout.write(json.dumps({name: result[name] for name in list(result)[:7]}, indent=1) + "\n")
+    sys.stdout.write(json.dumps({name: result[name] for name in list(result)[:6]}, indent=1) + "\n")
     for code, row in result["rules"].items():
         sys.stdout.write(f"{code} {row}\n")
 

@@ -90,7 +90,7 @@ def found_in(guide: Path, folder: Path, confidence: str = "anywhere") -> list[Fi
         (folder / f"block_{lines_above}.{FILE_ENDINGS[block[1]]}").write_text(
             "\n" * lines_above + block[2], encoding="utf-8"
         )
-    return list(lint([folder], Options(confidence=confidence), jobs=1, cache=None).findings)
+    return list(lint([folder], Options(confidence=confidence, select=("SRC",)), jobs=1, cache=None).findings)
 
 
 @pytest.mark.skipif(not guides(), reason="the guides are not next to this checkout")

@@ -242,10 +242,10 @@ def test_a_variable_that_the_project_reads_is_allowed(tmp_path: Path, file: str,
     assert names(run(tmp_path)) == []
 
 
-@pytest.mark.parametrize("name", ["TORCH_NEURONX_CACHE", "GPU_BACKEND", "AMD_TOKEN"])
+@pytest.mark.parametrize("name", ["TORCH_NEURONX_CACHE", "PYTORCH_NPU_ALLOC_CONF", "GPU_BACKEND", "AMD_TOKEN"])
 def test_a_name_of_another_program_is_not_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.py").write_text(f"import os\nos.environ['{name}'] = '1'\n")
-    (tmp_path / "run.sh").write_text(f"export {name}=1\nTORCH_USE_MINE=1\n")
+    (tmp_path / "run.sh").write_text(f"export {name}=1\n")
 
     assert names(run(tmp_path)) == []
 

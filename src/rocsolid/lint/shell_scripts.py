@@ -8,9 +8,7 @@ import re
 import shlex
 from typing import Final
 
-_ASSIGNING_LINE: Final = re.compile(
-    r"\s*(?P<exports>(?:(?:export|ENV|RUN|env|declare -x)\s+)*)(?P<rest>[A-Z][A-Z0-9_]*=.*)"
-)
+_ASSIGNING_LINE: Final = re.compile(r"\s*(?:(?:export|ENV|RUN|env|declare -x)\s+)*(?P<rest>[A-Z][A-Z0-9_]*=.*)")
 _ASSIGNMENT: Final = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)", re.DOTALL)
 _VARIABLE_USE: Final = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 
@@ -39,8 +37,6 @@ def _assignments(line: str, used: set[str]) -> list[str]:
         words = shlex.split(match["rest"], comments=True)
     except ValueError:  # an open quote: the string continues on the next line
         words = match["rest"].split("#")[0].split()
-    if not match["exports"] and all(map(_ASSIGNMENT.fullmatch, words)):
-        return []  # `X=1` alone is a variable of the script, which other programs do not get
     found: list[str] = []
     for word in words:
         assignment = _ASSIGNMENT.fullmatch(word)

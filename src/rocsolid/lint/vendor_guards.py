@@ -5,6 +5,7 @@ imported name in the conditions around the match is a vendor check, and whether 
 Few matches need it, so the files are parsed again instead of storing more facts about every file.
 """
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from rocsolid.rules.source.vendors import is_for_one_vendor, is_vendor_entry, is
 
 _MAX_DEPTH: Final = 3  # callers of callers of callers
 _MIN_NAME_LENGTH: Final = 4  # shorter names are used for too many things
+_MAX_USERS: Final = 40  # files; what more files use is not for one vendor
 
 
 class VendorGuards:
@@ -52,10 +54,11 @@ class VendorGuards:
         """Whether the project uses a function or class, and every use is for another vendor."""
         if len(name) < _MIN_NAME_LENGTH or depth > _MAX_DEPTH:
             return False
+        users = self._files_that_may_use(display_path, name)
+        if len(users) > _MAX_USERS:
+            return False
         used = False
-        for file in self.files:
-            if name.encode() not in self._text(file):
-                continue
+        for file in users:
             source = self._source(file)
             if source is None:
                 continue
@@ -70,6 +73,19 @@ class VendorGuards:
                 if not guarded_import and not self._excludes_amd(use, source, file, name, depth):
                     return False
         return used
+
+    def _files_that_may_use(self, display_path: str, name: str) -> list[str]:
+        """The file itself, if it may use the name, and the files that mention the name and its module or package."""
+        module = self.files[display_path][1] if display_path in self.files else ""
+        words = [part.encode() for part in module.split(".")[-2:]]
+        pattern, wanted = re.compile(rb"\b" + name.encode() + rb"\b"), name.encode()
+        return [
+            file
+            for file in self.files
+            if wanted in (text := self._text(file))
+            and (file == display_path or any(word in text for word in words))
+            and pattern.search(text)
+        ]
 
     def _excludes_amd(self, use: Site | Assignment, source: Source, file: str, name: str, depth: int) -> bool:
         if is_for_one_vendor(source) or is_vendor_specific(use, source) or is_vendor_entry(use, name):

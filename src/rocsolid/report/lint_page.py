@@ -22,7 +22,7 @@ def lint_html(record: LintRecord) -> str:
         parts += [tag("h2", "Skipped files"), definitions([(s.file, s.reason) for s in record.skipped])]
     subtitle = (
         f"{record.files:,} files, {record.lines:,} lines · confidence {record.confidence} and above · "
-        f"hidden: {record.allowed} allowed by comments, {record.in_baseline} in the baseline, {record.below_confidence} less certain"
+        f"hidden: {record.allowed} allowed by comments, {record.in_baseline} in the baseline, {record.below_confidence} less certain, {record.in_other_files} in tests, benchmarks, examples and scripts"
     )
     return page("Lint findings", subtitle, *parts)
 

@@ -40,6 +40,7 @@ def lint_json(record: LintRecord) -> str:
         allowed=record.allowed,
         in_baseline=record.in_baseline,
         below_confidence=record.below_confidence,
+        in_other_files=record.in_other_files,
     )
 
 

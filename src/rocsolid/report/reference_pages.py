@@ -23,8 +23,8 @@ _CHANNELS = {
 }
 
 
-def rule_page(file: "RuleFile") -> str:
-    """What a rule checks for, why, and the templates of its messages."""
+def rule_page(file: "RuleFile", judged: str = "") -> str:
+    """What a rule checks for, why, and the templates of its messages. `judged` is a sentence about its precision."""
     rule = file.rule
     summary, _, page = file.page.strip().partition("\n")
     lines = [
@@ -32,7 +32,8 @@ def rule_page(file: "RuleFile") -> str:
         "",
         summary,
         "",
-        f"Default severity: {rule.severity.name}.{_severity_note(rule)} Since version {rule.since}.",
+        f"Default severity: {rule.severity.name}.{_severity_note(rule)} Since version {rule.since}.{_default_note(rule)}",
+        *(["", judged] if judged else []),
         page.rstrip(),
         "",
         "## Messages",
@@ -40,6 +41,10 @@ def rule_page(file: "RuleFile") -> str:
     ]
     lines += ["", "## Evidence", *evidence_list(rule.evidence)] if rule.evidence else []
     return "\n".join(lines) + "\n"
+
+
+def _default_note(rule: "Rule") -> str:
+    return "" if rule.on_by_default else f" Off by default: `rocsolid lint --select {rule.code}`."
 
 
 def _severity_note(rule: "Rule") -> str:

@@ -30,7 +30,7 @@ def value_reads(source: Source, *names: str) -> Iterator[Site]:
     for site in source.methods(*names):
         if site.call.keywords or (site.call.args and not site.name.endswith(".cpu")):
             continue
-        if not _on_cpu(site):
+        if not _on_cpu(site, source):
             yield site
 
 
@@ -49,18 +49,31 @@ def _is_reduction(source: Source, node: ast.expr) -> bool:
     return name.startswith("torch.") or _is_tensor_method(node, name)
 
 
-def _on_cpu(site: Site) -> bool:
-    """Whether the object is on the CPU, judged by the calls that create it or by its name."""
+def _on_cpu(site: Site, source: Source) -> bool:
+    """Whether the object is on the CPU, judged by the calls that create it, here or in an earlier line, or by its name."""
     func = site.call.func
     if not isinstance(func, ast.Attribute):
         return True
-    for node in ast.walk(func.value):
+    root = func.value
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    if isinstance(root, ast.Name):
+        assigned = [a.value for a in source.assignments if a.name == root.id and a.scope is site.scope and a.value]
+        if any(_made_on_cpu(value) for value in assigned):
+            return True
+    if _made_on_cpu(func.value):
+        return True
+    words = {part for name in site.name.split(".")[:-1] for part in name.lower().split("_")}
+    return not words.isdisjoint(_CPU_WORDS)
+
+
+def _made_on_cpu(value: ast.AST) -> bool:
+    for node in ast.walk(value):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "numpy"):
             return True
         if isinstance(node, ast.Constant) and literal(node) == "cpu":
             return True
-    words = {part for name in site.name.split(".")[:-1] for part in name.lower().split("_")}
-    return not words.isdisjoint(_CPU_WORDS)
+    return False
 
 
 def stream_queries(source: Source) -> Iterator[Site]:

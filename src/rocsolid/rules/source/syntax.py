@@ -140,6 +140,14 @@ def enclosing_blocks(site: Site | Assignment) -> Iterator[Block]:
         yield from site.block.self_and_parents()
 
 
+def handles_errors(site: Site | Assignment) -> bool:
+    """Whether the code is in a `try` block with a handler."""
+    return any(
+        block.kind == "try" and block.branch == "body" and getattr(block.node, "handlers", ())
+        for block in enclosing_blocks(site)
+    )
+
+
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:
     """Every call in an expression."""
     yield from (part for part in ast.walk(node) if isinstance(part, ast.Call))

@@ -183,6 +183,8 @@ def is_for_one_vendor(source: Source) -> bool:
     """Whether a file is for one vendor only, by its name or because it imports NVIDIA's packages at its top."""
     if not _AMD_NAMES.isdisjoint(re.split(r"[/_.]", source.file.lower())):
         return True
+    if any(word in source.text for word in ("multimem.", "NVLS", "nvls", "tcgen05")):
+        return True  # instructions and links that only NVIDIA's GPUs have
     imported = (s.name for s in source.imports if s.scope.kind == "module" and s.block is None)
     return source.for_another_vendor or any(name.partition(".")[0] in _NVIDIA_PACKAGES for name in imported)
 

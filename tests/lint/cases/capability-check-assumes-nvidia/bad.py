@@ -21,8 +21,8 @@ def choose(x):
     return "fast" if _sm() >= 100 else "hopper"
 
 
-def uses_fp8(current_platform):
-    return current_platform.has_device_capability(89)
+def uses_clusters(current_platform):
+    return current_platform.has_device_capability(90)
 
 
 def supports_tma(device_type):

@@ -26,3 +26,21 @@ if not IS_AMD:
 
 
 capability = torch.cuda.get_device_capability()
+
+
+def has_fp8(current_platform):
+    return current_platform.has_device_capability(89)
+
+
+def block_size(current_platform, device):
+    if current_platform.is_cuda_alike():
+        return 64 if torch.cuda.get_device_capability(device) >= (9, 0) else 32
+    return 16
+
+
+def is_ampere():
+    return torch.cuda.get_device_capability()[0] == 8
+
+
+def rows_per_block(device):
+    return 32 if torch.cuda.get_device_capability(device)[0] >= 9 else 64

@@ -12,3 +12,7 @@ if torch.version.hip is None:
 
 def threads(num_warps):
     return num_warps * 32
+
+
+def fitting(warp_size):
+    return [triton.Config({}, num_warps=warps) for warps in [4, 8, 16, 32] if warps * warp_size <= 1024]

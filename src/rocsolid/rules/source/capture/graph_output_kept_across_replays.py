@@ -53,6 +53,7 @@ RULE = Rule(
     fix="Return {subject}.clone(), or use it before the next replay. rs.capture copies outputs by default.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(source_evidence("torch 2.13 cuda/graphs.py", "A graph replays on the addresses it was captured with."),),
 )
 

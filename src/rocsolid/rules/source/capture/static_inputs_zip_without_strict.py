@@ -52,10 +52,13 @@ RULE = Rule(
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Loops over a `zip` whose body copies one item into the other, in files that replay a graph."""
+    """Loops over a `zip` whose body copies one item into the other, in functions that replay a graph."""
     if "zip(" not in source.text or not any(replays(source)):
         return
+    replaying = {site.scope for site in replays(source)}
     for site in source.calls_to("zip"):
+        if site.scope not in replaying:
+            continue
         if keyword(site.call, "strict") is not None or len(site.call.args) < 2:  # noqa: PLR2004 - a pair
             continue
         loop = next((s.node for s in source.loops if isinstance(s.node, ast.For) and s.node.iter is site.call), None)

@@ -45,6 +45,7 @@ RULE = Rule(
     since="0.1",
     evidence=(source_evidence("rocsolid's catalogue", "Each value has its own evidence: rocsolid explain SETTING."),),
 )
+_DEBUG_WORDS = ("debug", "determinis", "profil")
 # Settings that have a rule of their own.
 _COVERED_BY_OTHER_RULES = frozenset({"inductor.freezing", "inductor.triton.cudagraph_trees"})
 
@@ -69,14 +70,17 @@ def _harmful_matches(
     source: Source, site: Site | Assignment, name: str, setting: Setting, value: object, display_value: str = ""
 ) -> Iterator[SourceMatch]:
     hazard = next((h for h in setting.hazards if _matches(h, value)), None)
-    is_deliberate = bool(conditional_blocks(site.block))  # chosen by an option, or for a machine that was checked
-    if hazard is None or is_deliberate or is_vendor_specific(site, source, models=False):
+    # Chosen by an option, for a machine that was checked, or in a function for debugging.
+    is_deliberate = conditional_blocks(site.block) or any(word in site.scope.name.lower() for word in _DEBUG_WORDS)
+    if hazard is None or setting.disagreement or is_deliberate or is_vendor_specific(site, source, models=False):
         return
     severity = min(hazard.severity, Severity.WARNING) if hazard.when == EVERYWHERE else Severity.INFO
+    is_for_rocm = any(word in source.file.lower() for word in ("rocm", "amd"))
     yield match_at(
         site,
         name,
         severity=severity.name,
+        uncertain=hazard.when != EVERYWHERE and not is_for_rocm,
         value=display_value or repr(value),
         harm=hazard.why,
         platforms="all platforms" if hazard.when == EVERYWHERE else str(hazard.when),

@@ -54,8 +54,12 @@ GRAPH_MODES = {
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Modes written as a literal in the call, in code that does not check the vendor."""
+    """Modes written as a literal in the call, in code that does not check the vendor; one in each function."""
+    reported: set[tuple[str, str]] = set()
     for site, mode in compile_modes(source):
         value = literal(mode)
-        if isinstance(value, str) and value in GRAPH_MODES and not is_vendor_specific(site, source, models=False):
+        if not isinstance(value, str) or value not in GRAPH_MODES or is_vendor_specific(site, source, models=False):
+            continue
+        if (site.scope.name, value) not in reported:
+            reported.add((site.scope.name, value))
             yield match_at(site, value, effect=GRAPH_MODES[value], underline=mode)

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Source, SourceMatch
-from rocsolid.rules.source.settings import COMPILE_NAMES, setting_changes
+from rocsolid.rules.source.settings import COMPILE_NAMES, SettingChange, setting_changes
 from rocsolid.rules.source.syntax import match_at, runs_before
 
 RULE = Rule(
@@ -71,9 +71,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if s.name == name and s.scope is scope
     ]
     for change in setting_changes(source):
-        earlier_call = next(
-            (call for call in calls if change.how == "assigned" and runs_before(call, change.site)), None
-        )
+        earlier_call = next((call for call in calls if _is_new_value(change) and runs_before(call, change.site)), None)
         if earlier_call:
             yield match_at(
                 change.site,
@@ -82,3 +80,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
                 compiled_function=earlier_call.name,
                 compile_line=earlier_call.line,
             )
+
+
+def _is_new_value(change: SettingChange) -> bool:
+    """Whether a literal is assigned. A name is usually a saved value that is restored."""
+    return change.how == "assigned" and change.constant is not None

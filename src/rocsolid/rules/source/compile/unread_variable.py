@@ -51,6 +51,8 @@ _OWN_PREFIXES = (
     "TRITON_", "AMDGCN_", "HSA_", "ROCR_",
 )  # fmt: skip
 
+_OTHER_DEVICES = frozenset({"NPU", "MUSA", "XPU", "HPU", "TPU", "XLA", "MLU", "MACA", "NEURON", "NEURONX"})
+
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Names that look like those of torch, Triton or ROCm and are not, and misspelled ones.
@@ -80,6 +82,6 @@ def check(source: Source) -> Iterator[SourceMatch]:
 
 def _is_unknown(name: str) -> bool:
     library = family(name)
-    if library is None or not library.complete or is_read(name):
+    if library is None or not library.complete or is_read(name) or not _OTHER_DEVICES.isdisjoint(name.split("_")):
         return False
     return name.startswith(_OWN_PREFIXES) or bool(similar_variables(name))

@@ -75,7 +75,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for site in kernel_calls(source, "dot"):
         dtype = source.resolve(keyword(site.call, "out_dtype"))
         if dtype in _16_BIT_TYPES:
-            yield match_at(site, "tl.dot", dtype=dtype.rpartition(".")[2])
+            # Somebody chose this type, usually to add it to a float32 accumulator.
+            yield match_at(site, "tl.dot", dtype=dtype.rpartition(".")[2], uncertain=True)
 
 
 def _is_added_to(source: Source, name: str, kernel: str) -> bool:

@@ -23,6 +23,7 @@ When the configuration is used only on NVIDIA.
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
@@ -60,11 +61,18 @@ def check(source: Source) -> Iterator[SourceMatch]:
         if is_config and warps == 0:
             warps = _warps_from_list(site, source)
         statement = _statement_line(site, source)
-        if warps >= _TOO_MANY_WARPS and not (is_config and statement in reported):
+        if warps >= _TOO_MANY_WARPS and not (is_config and (statement in reported or _is_pruned(source))):
             severity = "INFO" if is_config else ""
             at = Site(keyword(site.call, "num_warps") or site.node, site.name, site.scope, site.block)
             yield from match_on_rocm(at, source, f"num_warps={warps}", severity=severity, why=_WHY[is_config])
             reported.add(statement)
+
+
+def _is_pruned(source: Source) -> bool:
+    """Whether the file removes configurations by their number of warps, or the list is an argument of a function that may."""
+    if any(isinstance(n, ast.Compare) and "num_warps" in ast.unparse(n) for n in ast.walk(source.tree)):
+        return True
+    return "prune" in source.text and any("prune" in s.name for sites in source.calls.values() for s in sites)
 
 
 def _statement_line(site: Site, source: Source) -> int:
@@ -78,14 +86,17 @@ def _warps_from_list(site: Site, source: Source) -> int:
     value = keyword(site.call, "num_warps")
     if not isinstance(value, ast.Name):
         return 0
-    for node in ast.walk(source.tree):
-        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)) or not _contains(node, site):
-            continue
-        for generator in node.generators:
-            if isinstance(generator.target, ast.Name) and generator.target.id == value.id:
+    for node in _comprehensions(source):
+        for generator in node.generators if _contains(node, site) else ():
+            if isinstance(generator.target, ast.Name) and generator.target.id == value.id and not generator.ifs:
                 numbers = [literal(element) for element in _list_elements(generator.iter, source)]
                 return max((n for n in numbers if isinstance(n, int)), default=0)
     return 0
+
+
+@lru_cache(maxsize=2)
+def _comprehensions(source: Source) -> tuple[ast.ListComp | ast.GeneratorExp, ...]:
+    return tuple(node for node in ast.walk(source.tree) if isinstance(node, (ast.ListComp, ast.GeneratorExp)))
 
 
 def _contains(node: ast.expr, site: Site) -> bool:

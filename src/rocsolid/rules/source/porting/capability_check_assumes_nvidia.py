@@ -2,7 +2,7 @@
 
 ## What it does
 Reports comparisons of `torch.cuda.get_device_capability()` with numbers, also through variables and functions of the file,
-when nothing around them checks for ROCm and an AMD GPU gives another result than Ampere, (8, 0).
+when nothing around them checks for ROCm and an AMD GPU gives another result than Turing, Ampere and Ada.
 
 ## Why it matters
 On ROCm, the call returns the number in the gfx name. For gfx942 it returns (9, 4), which is greater than Hopper's
@@ -22,19 +22,20 @@ do not exist on AMD GPUs.
         use_hopper_kernels()
 
 ## When to allow it
-When the check is meant for both vendors. For example, "at least 8" is also true for AMD's (9, 4), and that may be
-correct.
+When the check is meant for both vendors. "At least 8" and "at least 8.9" are not reported, because AMD GPUs have what
+such checks are usually for: bfloat16 and FP8.
 """
 
 import ast
 import operator
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Scope, Site, Source, SourceMatch
-from rocsolid.rules.source.syntax import literal, source_text
+from rocsolid.model.source import Assignment, Scope, Site, Source, SourceMatch
+from rocsolid.rules.source.syntax import literal, mentions, source_text
 from rocsolid.rules.source.vendors import checks_vendor, match_on_rocm
 
 RULE = Rule(
@@ -60,10 +61,11 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "is_device_capability": lambda gpu, wanted: gpu == wanted,
     "is_device_capability_family": lambda gpu, wanted: gpu[0] == wanted[0],
 }
-_AMPERE = (8, 0)
+_OLDER = ((7, 5), (8, 0), (8, 9))  # Turing, Ampere and Ada: what is right for one of them may be right for AMD
 _AMD_GPUS = {
     "gfx90a": (9, 0), "gfx942": (9, 4), "gfx950": (9, 5), "gfx1100": (11, 0), "gfx1151": (11, 5), "gfx1201": (12, 0),
 }  # fmt: skip
+_CDNA = frozenset({"gfx90a", "gfx942", "gfx950"})
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
@@ -82,19 +84,46 @@ def check(source: Source) -> Iterator[SourceMatch]:
         ".major" in source.text and "get_device_properties" in source.text
     ):
         return
-    names = _capability_names(source)
+    expressions = [(site, set(_last_names(site.node))) for site in _expressions(source)]
+    names = _capability_names(source, expressions)
+    returned = {id(site.node) for site in source.returns}
     reported: set[str] = set()
-    for site in _expressions(source):
-        if site.scope.name in reported or names.isdisjoint(_last_names(site.node)) or _only_raises(site):
+    for site, used in expressions:
+        if site.scope.name in reported or names.isdisjoint(used) or _only_raises(site):
             continue
         for node in ast.walk(site.node):
             taken = _misleading_on(node, site.scope, source) if isinstance(node, (ast.Compare, ast.Call)) else []
-            if taken:
+            if taken and not _selects_a_number(node, source):
                 reported.add(site.scope.name)
                 at = Site(node, "", site.scope, site.block)
                 if not _function_checks_vendor(site, source):
-                    yield from match_on_rocm(at, source, source_text(node), models=False, gpus=", ".join(taken))
+                    # Consumer GPUs alone are affected: reported only if the function returns whether something is supported.
+                    uncertain = _CDNA.isdisjoint(taken) and (_is_exact(node) or id(site.node) not in returned)
+                    facts = {"gpus": ", ".join(taken), "uncertain": uncertain}
+                    yield from match_on_rocm(at, source, source_text(node), models=False, **facts)
                 break
+
+
+def _selects_a_number(node: ast.AST, source: Source) -> bool:
+    """Whether the check only selects between two numbers, such as block sizes."""
+    return any(
+        any(part is node for part in ast.walk(choice.test))
+        and isinstance(literal(choice.body), int)
+        and isinstance(literal(choice.orelse), int)
+        for choice in _choices(source)
+    )
+
+
+@lru_cache(maxsize=2)
+def _choices(source: Source) -> tuple[ast.IfExp, ...]:
+    return tuple(node for node in ast.walk(source.tree) if isinstance(node, ast.IfExp))
+
+
+def _is_exact(node: ast.AST) -> bool:
+    """Whether the check is for one model: `== 12`. Few consumer GPUs of AMD happen to have the same number."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and not node.func.attr.startswith("has_")
+    return isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Eq, ast.NotEq, ast.In, ast.NotIn))
 
 
 def _only_raises(site: Site) -> bool:
@@ -107,15 +136,16 @@ def _only_raises(site: Site) -> bool:
     return False
 
 
-def _capability_names(source: Source) -> set[str]:
+def _capability_names(source: Source, expressions: list[tuple[Site, set[str]]]) -> set[str]:
     """The names whose values may depend on the capability: calls, attributes, variables and functions of the file."""
     names = {_CAPABILITY, *_TESTS, "major", "minor", "to_int"}
-    values: list[tuple[str, set[str]]] = [
-        (a.name.rpartition(".")[2], set(_last_names(a.value))) for a in source.assignments if a.value is not None
+    targets = {id(a.value): a.name.rpartition(".")[2] for a in source.assignments}
+    returns = {id(s.node): s.scope.name.rpartition(".")[2] for s in source.returns}
+    values = [
+        (targets.get(id(site.node)) or returns.get(id(site.node)) or "", used) for site, used in expressions if used
     ]
-    values += [(s.scope.name.rpartition(".")[2], set(_last_names(s.node))) for s in source.returns]
     for _ in range(_MAX_DEPTH):
-        found = {name for name, used in values if name not in names and not names.isdisjoint(used)}
+        found = {name for name, used in values if name and name not in names and not names.isdisjoint(used)}
         if not found:
             break
         names |= found
@@ -140,11 +170,11 @@ def _expressions(source: Source) -> Iterator[Site]:
 
 
 def _misleading_on(node: ast.Compare | ast.Call, scope: Scope, source: Source) -> list[str]:
-    """The AMD GPUs for which the check has another result than for Ampere, so that they pass for a newer NVIDIA GPU."""
-    on_ampere = _result(node, _AMPERE, scope, source)
-    if on_ampere is None:
+    """The AMD GPUs for which the check has another result than for every older NVIDIA GPU, so that they pass for a newer one."""
+    older = [_result(node, gpu, scope, source) for gpu in _OLDER]
+    if None in older:
         return []
-    return [name for name, gpu in _AMD_GPUS.items() if _result(node, gpu, scope, source) is not on_ampere]
+    return [name for name, gpu in _AMD_GPUS.items() if _result(node, gpu, scope, source) not in older]
 
 
 def _result(node: ast.Compare | ast.Call, gpu: tuple[int, int], scope: Scope, source: Source) -> bool | None:
@@ -234,8 +264,8 @@ def _assigned_value(
     name: str, gpu: tuple[int, int], scope: Scope, source: Source, depth: int
 ) -> int | tuple[Any, ...] | None:
     for outer in scope.self_and_parents():
-        for assignment in source.assignments:
-            if assignment.name == name and assignment.scope is outer and assignment.value is not None:
+        for assignment in _assignments(source).get(name, ()):
+            if assignment.scope is outer and assignment.value is not None:
                 value = _value(assignment.value, gpu, outer, source, depth + 1)
                 target = assignment.node.targets[0] if isinstance(assignment.node, ast.Assign) else None
                 if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, tuple):
@@ -249,11 +279,18 @@ def _assigned_value(
 
 
 def _assigned(name: str, scope: Scope, source: Source) -> Iterator[ast.expr | None]:
-    return (a.value for a in source.assignments if a.name == name and a.scope in (scope, source.scopes[""]))
+    return (a.value for a in _assignments(source).get(name, ()) if a.scope in (scope, source.scopes[""]))
+
+
+@lru_cache(maxsize=2)
+def _assignments(source: Source) -> dict[str, list[Assignment]]:
+    found: dict[str, list[Assignment]] = {}
+    for assignment in source.assignments:
+        found.setdefault(assignment.name, []).append(assignment)
+    return found
 
 
 def _function_checks_vendor(site: Site, source: Source) -> bool:
     """Whether the function checks the vendor anywhere; at module level, whether the statement does."""
-    if site.scope.kind == "function":
-        return checks_vendor(site.scope.node, source, models=False)
-    return checks_vendor(site.node, source, models=False)
+    node = site.scope.node if site.scope.kind == "function" else site.node
+    return checks_vendor(node, source, models=False) or mentions(node, ("is_cuda_alike",))

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Site, Source, SourceMatch
-from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, mentions
+from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, handles_errors, mentions
 from rocsolid.rules.source.vendors import match_on_rocm
 
 RULE = Rule(
@@ -85,7 +85,9 @@ def check(source: Source) -> Iterator[SourceMatch]:
 
 
 def _is_existence_checked(site: Site) -> bool:
-    """Whether an enclosing `if` checks that the attribute exists."""
+    """Whether an enclosing `if` checks that the attribute exists, or a `try` handles the error."""
+    if handles_errors(site):
+        return True
     conditions = (condition_of(block) for block in enclosing_blocks(site))
     return any(test is not None and mentions(test, ("hasattr", "getattr")) for test in conditions)
 

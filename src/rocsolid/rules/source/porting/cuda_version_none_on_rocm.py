@@ -31,7 +31,7 @@ from rocsolid.model.evidence import issue
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.source import Site, Source, SourceMatch
-from rocsolid.rules.source.syntax import condition_of, source_text
+from rocsolid.rules.source.syntax import condition_of, handles_errors, source_text
 from rocsolid.rules.source.vendors import checks_vendor, match_on_rocm
 
 RULE = Rule(
@@ -61,7 +61,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for site in _expressions(source):
         for node in _unchecked_uses(site.node, source):
             place = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
-            if place not in reported:
+            if place not in reported and not handles_errors(site):
                 reported.add(place)
                 yield from match_on_rocm(Site(node, "", site.scope, site.block), source, source_text(node))
 
