@@ -195,6 +195,15 @@ def test_d14_records(tmp_path: Path, changed: dict[str, Any], code: int, capsys:
     assert "unexpected" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("times", "sizes"), [((1, 2), (3,)), ((), (3,)), ((1,), ()), ((), ())])
+def test_d14_curves_of_uneven_length(times: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    from rocsolid.model.trace import MemoryCurve
+    from rocsolid.report.trace_page import _memory
+
+    curve = MemoryCurve(device="0", peak_bytes=3, times_ns=times, allocated_bytes=sizes)
+    assert "allocated memory of device 0" in str(_memory(curve))
+
+
 def test_d14_long_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = str(tmp_path / ("x" * 300))
     plan = ["env", "--plan", name]
