@@ -187,7 +187,8 @@ def test_the_best_configuration_fits_and_spills_least() -> None:
 def test_a_launch_that_depends_on_values_is_recorded_on_the_cpu(folder: Path) -> None:
     (run,) = dry(folder, "by_value").runs
 
-    assert [config.values["ROUNDS"] for config in compiled(run, "counted").configs] == [2, 3]
+    found = [config.values["ROUNDS"] for kernel in run.kernels for config in compiled(run, kernel.name).configs]
+    assert sorted(map(str, found)) == ["2", "3"]  # the first one in a graph, up to the line that needs the value
     (note,) = run.notes
     assert "needs real values" in note
     assert note.endswith("except the Triton kernels that the workload launches when it runs on the CPU")

@@ -52,7 +52,7 @@ from rocsolid.torchapi.pretend.custom_ops import (
     run_graph_operators,
 )
 from rocsolid.torchapi.pretend.device import fake_mode, needs_values
-from rocsolid.torchapi.pretend.triton_driver import LaunchRecord, record_launches
+from rocsolid.torchapi.pretend.triton_driver import Launch, LaunchRecord, record_launches
 
 _MAX_ERROR_CHARACTERS: Final = 400
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
@@ -68,12 +68,12 @@ def trace(request: Request, shared: CompileContext) -> DryRun:
     record = record_lowering(lambda module: run_graph_operators(module, operators))
     launches = record_launches(first_only=request.configs == "first")
     notes = _call(request, operators, launches)
-    in_graphs = set(record.user_kernels.values())
-    launched = [launch for launch in launches.launches if launch.location not in in_graphs]
-    if not record.graphs and not launched:
+    if not record.graphs and not launches.launches:
         notes.append("nothing was compiled: torch.compile found no tensor operation in the workload")
     searches = tuple(_search(s, request, shared) for s in record.searches)
-    kernels = (*_kernels(record, request, shared), *compile_launches(launched, shared, request.configs))
+    kernels = _kernels(record, request, shared)
+    launched = [launch for launch in launches.launches if not _is_in_graph(launch, kernels)]
+    kernels = (*kernels, *compile_launches(launched, shared, request.configs))
     return DryRun(
         target=shared.chip.arch,
         product=shared.chip.product,
@@ -85,6 +85,16 @@ def trace(request: Request, shared: CompileContext) -> DryRun:
         searches=searches,
         notes=tuple(notes),
         seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _is_in_graph(launch: Launch, kernels: tuple[DryRunKernel, ...]) -> bool:
+    """Whether a graph launches the same kernel with the same constants."""
+    return any(
+        all(launch.constants.get(name) == value for name, value in config.values.items())
+        for kernel in kernels
+        if kernel.origin == "user" and launch.location in kernel.locations
+        for config in kernel.configs
     )
 
 
