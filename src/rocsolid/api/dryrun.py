@@ -14,10 +14,12 @@ from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunRecord, FailedTarget
 from rocsolid.model.environment import CheckResult, Device
 from rocsolid.model.finding import worst_first
+from rocsolid.model.progress import OnStep, Step
 from rocsolid.model.setting import Channel
 from rocsolid.model.workload import WorkloadName
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.process.run_command import Command, run_with_deadline
+from rocsolid.report.progress import steps_for
 from rocsolid.rules.dryrun_rules import check_dry_run
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -42,7 +44,7 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
     save: str | Path | None = None,
     deadline_s: float = 900.0,
     cache: str | Path | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: bool | OnStep = False,
 ) -> DryRunRecord:
     """Compile a workload for GPUs that are not present, and report the resource usage of each kernel and what fails on them.
 
@@ -64,7 +66,7 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
         save: a folder for the intermediate code, assembly and object file of each kernel.
         deadline_s: time limit for one chip.
         cache: folder in which compiled kernels are cached.
-        progress: called with a line about what is being compiled.
+        progress: True shows on stderr what is being compiled; a function is called with each `rs.Step`.
 
     Example:
         >>> import rocsolid as rs
@@ -86,25 +88,28 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
         msg = f"the workload's file {name.file} {'is a folder' if name.file.is_dir() else 'does not exist'}"
         raise InputError(msg)
     note = version_note()
-    context = _context(cache, save, deadline_s, progress)
+    with steps_for(progress) as on_step:
+        context = _context(cache, save, deadline_s, lambda line: on_step(Step(what=line)))
 
-    def run(chip_: Chip) -> DryRun:
-        folder = str(Path(save).resolve() / chip_.arch) if save else ""
-        request = Request(
-            target=chip_.arch,
-            workload=str(name),
-            train=train,
-            mode=mode,
-            options=_options(profile, chip_),
-            dynamic=dynamic,
-            configs=configs,
-            max_choices=max_choices,
-            asm=asm,
-            save=folder,
+        def run(chip_: Chip) -> DryRun:
+            folder = str(Path(save).resolve() / chip_.arch) if save else ""
+            request = Request(
+                target=chip_.arch,
+                workload=str(name),
+                train=train,
+                mode=mode,
+                options=_options(profile, chip_),
+                dynamic=dynamic,
+                configs=configs,
+                max_choices=max_choices,
+                asm=asm,
+                save=folder,
+            )
+            return _with_note(run_request(request, context), note)
+
+        return _run_all(
+            DryRunRecord(workload=workload, mode=mode, train=train, profile=profile), run, chips, compared_chip
         )
-        return _with_note(run_request(request, context), note)
-
-    return _run_all(DryRunRecord(workload=workload, mode=mode, train=train, profile=profile), run, chips, compared_chip)
 
 
 def dryrun_kernels(  # noqa: PLR0913 - all but two are keywords

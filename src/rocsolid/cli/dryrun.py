@@ -19,7 +19,7 @@ Targets: gfx90a (MI250X), gfx942 (MI300X), gfx950 (MI355X), gfx1100 (RX 7900 XTX
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
@@ -28,6 +28,7 @@ from rocsolid.cli.parse_units import deadline
 from rocsolid.cli.render import render_dryrun
 from rocsolid.errors import UsageError
 from rocsolid.model.dryrun import DryRunRecord
+from rocsolid.model.progress import OnStep, Step
 
 _DEADLINE_S = 900.0
 
@@ -112,11 +113,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out:
         require_writable(args.out)
-    from rocsolid.model.progress import Step
     from rocsolid.report.progress import show_steps
 
     with show_steps() as on_step:
-        record = _record(args, lambda line: on_step(Step(what=line)))
+        record = _record(args, on_step)
     record = replace(record, findings=drop_allowed(record.findings, args.allow))
     write(render_dryrun(record, args.output, verbose=args.verbose, to_file=args.out is not None), args.out)
     for failed in record.failed:
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     return record.failed[0].exit_code if record.failed else exit_code_of(record.findings, args.fail_on)
 
 
-def _record(args: argparse.Namespace, progress: Callable[[str], None]) -> DryRunRecord:
+def _record(args: argparse.Namespace, on_step: OnStep) -> DryRunRecord:
     from rocsolid.api.dryrun import dryrun, dryrun_kernels
 
     shared = {
@@ -135,7 +135,6 @@ def _record(args: argparse.Namespace, progress: Callable[[str], None]) -> DryRun
         "save": args.save,
         "deadline_s": args.deadline,
         "cache": args.cache,
-        "progress": progress,
     }
     if args.kernels:
         from rocsolid.dryrun.kernel_signature import parse_signature, read_signatures
@@ -151,6 +150,7 @@ def _record(args: argparse.Namespace, progress: Callable[[str], None]) -> DryRun
             signatures=signatures,
             tests=args.tests,
             only=[*args.only, *(signature.name for signature in given)],
+            progress=lambda line: on_step(Step(what=line)),
             **shared,
         )
     if not args.workload:
@@ -164,6 +164,7 @@ def _record(args: argparse.Namespace, progress: Callable[[str], None]) -> DryRun
         profile=args.profile,
         dynamic=True if args.dynamic else None,
         max_choices=args.max_choices,
+        progress=on_step,
         **shared,
     )
 
