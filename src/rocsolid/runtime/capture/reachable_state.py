@@ -69,6 +69,11 @@ _SEQUENCES: Final = (list, tuple, deque, set, frozenset)
 _LRU_CACHE: Final = type(functools.lru_cache(lambda: None))
 _METHOD_TYPES: Final = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
 _TYPING_MODULES: Final = ("typing", "typing_extensions")
+_IMPORT_MACHINERY: Final = (
+    "__builtins__",
+    "__loader__",
+    "__spec__",
+)  # globals of every module; they reach importers and their caches
 _UNKNOWN_POSITION: Final = "unknown"  # of an iterator
 _CONSTANTS: Final = (type(None), bool, int, float, complex, str, bytes, type(...), torch.dtype, torch.device, Enum)
 
@@ -423,7 +428,7 @@ class _Collector:
         for name in new:
             if isinstance(values[name], types.ModuleType):
                 self._python_modules[id(values[name])] = values[name]
-            elif not library:
+            elif not library and name not in _IMPORT_MACHINERY:
                 self._add(Reference(name, values, name, values[name]))
 
     def _visit_container(self, path: str, container: Any) -> None:
