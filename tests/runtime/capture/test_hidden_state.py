@@ -686,7 +686,7 @@ def test_a_class_behind_the_name_of_a_type(target: Any, run: Any) -> None:
 
 def test_the_loader_of_a_module_is_not_visited(target: Any) -> None:
     """Under pytest it reaches the whole session, with generators whose position cannot be read."""
-    captured = target.capture(lambda x: x * 2 if __loader__ is not None and __spec__ else x)
+    captured = target.capture(lambda x: x * 2 if __loader__ and __spec__ is not None else x)  # type: ignore[name-defined]
     x = target.randn(3)
     for _ in range(2):
         assert torch.equal(captured(x), x * 2)
