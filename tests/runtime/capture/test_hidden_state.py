@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import enum
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Annotated, Any, Generic, Optional, TypeVar
@@ -687,6 +688,14 @@ def test_a_class_behind_the_name_of_a_type(target: Any, run: Any) -> None:
 def test_the_loader_of_a_module_is_not_visited(target: Any) -> None:
     """Under pytest it reaches the whole session, with generators whose position cannot be read."""
     captured = target.capture(lambda x: x * 2 if __loader__ and __spec__ is not None else x)  # type: ignore[name-defined]
+    x = target.randn(3)
+    for _ in range(2):
+        assert torch.equal(captured(x), x * 2)
+    assert captured.report().replays == 1
+
+
+def test_a_function_that_names_the_tool_that_runs_it(target: Any) -> None:
+    captured = target.capture(lambda x: x * 2 if "pytest" in sys.modules and pytest.mark is not None else x)
     x = target.randn(3)
     for _ in range(2):
         assert torch.equal(captured(x), x * 2)

@@ -44,7 +44,11 @@ _MODULE_CONTENTS: Final = ("_parameters", "_buffers", "_modules")
 _MODULE_HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # Packages whose objects are compared by identity only. They change without an effect on results (caches, locks, logs).
 _SKIPPED_PACKAGES: Final = ("torch._", "torch.fx", "torch.jit", "torch.cuda", "torch.distributed", "torch.autograd")
-_SKIPPED_PACKAGES_BY_ROOT: Final = frozenset({"numpy", "triton", "tqdm", "rocsolid"})
+# The second line has tools that run programs: through them, a function reaches the whole test session or notebook.
+_SKIPPED_PACKAGES_BY_ROOT: Final = frozenset(
+    {"numpy", "triton", "tqdm", "rocsolid"}
+    | {"pytest", "_pytest", "pluggy", "hypothesis", "IPython", "ipykernel", "traitlets", "debugpy"}
+)
 _VISITED_STDLIB: Final = frozenset({"collections", "types", "argparse", "functools", "dataclasses", "__main__"})
 _CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
 # Special methods that no result depends on.
