@@ -68,7 +68,7 @@ def _cpu_s(work: Callable[[], None]) -> float:
     return time.process_time() - start
 
 
-def test_a_cached_run_is_ten_times_faster(torch_folder: Path, tmp_path: Path) -> None:
+def test_a_cached_run_is_three_times_faster(torch_folder: Path, tmp_path: Path) -> None:
     def run() -> float:
         start = cpu_s()
         lint([torch_folder / "_inductor"], Options(), jobs=1, cache=tmp_path / "lint.db")
@@ -76,4 +76,5 @@ def test_a_cached_run_is_ten_times_faster(torch_folder: Path, tmp_path: Path) ->
 
     cold = run()
 
-    assert cold / min(run() for _ in range(3)) >= 10
+    # Files whose callers decide whether AMD GPUs reach a finding are parsed again.
+    assert cold / min(run() for _ in range(3)) >= 3
