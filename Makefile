@@ -21,8 +21,11 @@ test: $(VENV)/.test browser
 checks-and-slow-tests: lint types contracts docs
 	$(BIN)/python -m pytest $(SLOW_TESTS)
 
+# In a process of its own: with stacks, torch's profiler takes minutes to start where many modules and objects are loaded.
+PROFILER_TESTS := tests/runtime/capture/test_annotation.py
 other-tests:
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(SLOW_TESTS))
+	$(BIN)/python -m pytest $(PROFILER_TESTS)
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(SLOW_TESTS) $(PROFILER_TESTS))
 
 # Every supported torch release in its own environment (5 to 8 GB each), one after the other; finished ones are skipped.
 # One release: make test VENV=/tmp/torch-2.15 TORCH=torch==2.15.0 TRITON=triton==3.9.0

@@ -116,6 +116,7 @@ def planted() -> Any:
     """Return a workload that hangs or gives wrong results, depending on an environment variable."""
     model, inputs = _build("tiny")
     behaviour = os.environ.get(BEHAVIOUR, "")
+    dtype = inputs[0].dtype
     calls = 0
 
     def call(x: Any) -> Any:
@@ -125,7 +126,7 @@ def planted() -> Any:
             pass
         result = model(x)
         is_variant = calls > 5  # noqa: PLR2004 - before, eager runs on two sets of inputs, twice, and with another seed
-        in_higher_precision = result.dtype != inputs[0].dtype  # the run that judges a variant is right
+        in_higher_precision = result.dtype != dtype  # the run that judges a variant is right
         return result * 1.5 if behaviour == "wrong" and is_variant and not in_higher_precision else result
 
     return call, inputs, {}
