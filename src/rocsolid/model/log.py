@@ -4,12 +4,12 @@ import logging
 import traceback
 from typing import Final
 
-from rocsolid.model.redact import redact
-
 log: Final = logging.getLogger("rocsolid")
 
 
 def _hide_secrets(record: logging.LogRecord) -> bool:
+    from rocsolid.model.redact import redact  # most programs log nothing
+
     text = record.getMessage()
     if (hidden := redact(text)) != text:
         record.msg, record.args = hidden, ()

@@ -19,7 +19,6 @@ from rocsolid.numerics import (
     noise_between,
     result_leaves,
 )
-from rocsolid.reference import NoReference, Referee, run_in_higher_precision
 from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
@@ -93,6 +92,8 @@ class Verifier:
 
     def _as_accurate(self, entry: Entry, inputs: Sequence[Any], got: Sequence[Leaf], eager: Sequence[Leaf]) -> bool:
         """Return whether results of other kernels than eager's are as accurate as eager's, compared with higher precision."""
+        from rocsolid.reference import NoReference, Referee, run_in_higher_precision
+
         self._initial.restore()
         args, kwargs = self._call.rebuild(padded_copies(self._call, inputs))
         ran = run_in_higher_precision(self._function, args, kwargs, on_run=self._initial.restore)
@@ -148,6 +149,8 @@ class Verifier:
         expected: Sequence[Leaf],
     ) -> bool:
         """Return whether the padded call, for which other kernels may run, is as accurate as the call without padding."""
+        from rocsolid.reference import NoReference, Referee, run_in_higher_precision
+
         if entry.writes:
             return False
         args, kwargs = self._call.rebuild([tensor.clone() for tensor in inputs])
