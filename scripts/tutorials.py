@@ -162,7 +162,7 @@ def contradictions(step: Step) -> Iterator[str]:
             yield f"{step.commands[-1]} did not print {words!r}:\n{step.output}"
 
 
-MIN_SIMILARITY = 0.8  # machines differ in notes and numbers
+MIN_SIMILARITY = 0.7  # machines differ in notes, numbers and the settings that rs.optimize has time to try
 
 
 def similarity(before: str, after: str) -> float:

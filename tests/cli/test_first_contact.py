@@ -40,10 +40,9 @@ def test_a_progress_line_says_what_how_far_how_long_and_the_best() -> None:
 
 def test_every_long_call_takes_the_same_progress_argument() -> None:
     for function in (rs.optimize, rs.tune, rs.ab, rs.dryrun, rs.verify, rs.probe):
-        parameter = inspect.signature(function).parameters["progress"]
-        assert parameter.default is False, function.__name__
-        with pytest.raises(UsageError, match="pass True, False, or a function"), _progress_for("yes"):  # type: ignore[arg-type]
-            pass
+        assert inspect.signature(function).parameters["progress"].default is False, function.__name__
+    with pytest.raises(UsageError, match="pass True, False, or a function"), _progress_for("yes"):  # type: ignore[arg-type]
+        pass
 
 
 @pytest.mark.torch

@@ -17,7 +17,6 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.optimize import optimized
-from rocsolid.optimize.optimized import with_decisions
 from rocsolid.runtime.compiled import compile_with_plan
 
 pytestmark = pytest.mark.torch
@@ -145,7 +144,7 @@ def test_frozen_weights_are_compiled_again_and_watched() -> None:
     freezing = next(setting for setting in all_settings() if setting.id == FREEZING)
     decision = Decision(id=FREEZING, value=True, channel=freezing.channel, why="", profile="optimize")
     plain = compile_with_plan(plan, model)
-    frozen = compile_with_plan(with_decisions(plan, [decision]), model)
+    frozen = compile_with_plan(plan.with_decisions([decision]), model)
     plain(x), frozen(x)
     eager = model(x).clone()
     model[0].weight.mul_(2)
@@ -154,11 +153,13 @@ def test_frozen_weights_are_compiled_again_and_watched() -> None:
 
     report = rs.optimize(model, x, budget_s=0).report()
     watched = optimized.Optimized(frozen, model, report, weights_are_constants=True)
+    later = optimized.Optimized(frozen, model, report, weights_are_constants=True)
     watched(x)
     model[0].weight.mul_(2)
 
-    assert torch.equal(watched(x), model(x))
-    assert "were changed" in watched.report().unused_because
+    for changed in (watched, later):  # after the first call, and before it
+        assert torch.equal(changed(x), model(x))
+        assert "were changed" in changed.report().unused_because
 
 
 def test_a_model_that_writes_to_its_own_buffer_is_not_taken_for_changed() -> None:

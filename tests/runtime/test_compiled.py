@@ -229,18 +229,20 @@ def test_a_compile_that_exceeds_its_deadline_falls_back_to_eager(
 ) -> None:
     import torch
 
-    compiled = compile_with_plan(plan(), lambda x: x * 3, backend=backend, deadline_s=1.0)
+    compiled = compile_with_plan(plan(), lambda x: x * 3, backend=backend, deadline_s=4.0)
     started = time.monotonic()
-    with caplog.at_level(logging.WARNING, "rocsolid"):
+    with caplog.at_level(
+        logging.WARNING, "rocsolid"
+    ):  # the first line after half the time: a slow machine traces until then
         result = compiled(torch.ones(2))
 
     assert result.tolist() == [3.0, 3.0]
-    assert 0.9 < time.monotonic() - started < 20  # the compile alone would never end
+    assert 3.9 < time.monotonic() - started < 20  # the compile alone would never end
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]  # in eager, without another compile
     texts = [r.getMessage() for r in caplog.records]
-    assert any("(deadline 1 s), phase: calling the backend" in text for text in texts)
+    assert any("(deadline 4 s), phase: calling the backend" in text for text in texts)
     assert any(
-        "compile cancelled after its deadline of 1 s, while calling the backend" in text
+        "compile cancelled after its deadline of 4 s, while calling the backend" in text
         and "stack of the compile" in text
         and backend.__name__ in text
         for text in texts

@@ -1,7 +1,7 @@
 """The plan: the values that a profile chooses for one machine, each with its reason."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocsolid.model.codec import decode, encode, read_text
@@ -76,6 +76,10 @@ class Plan(NotebookResult):
     def get(self, setting_id: str) -> Decision | None:
         """Return the decision for one setting; None if the plan has none."""
         return next((d for d in self.decisions if d.id == setting_id), None)
+
+    def with_decisions(self, decisions: Iterable[Decision]) -> "Plan":
+        """Return the plan with these decisions; they replace those for the same settings."""
+        return replace(self, decisions=tuple({d.id: d for d in (*self, *decisions)}.values()))
 
     def save(self, file: str | Path) -> None:
         """Write the plan as TOML."""

@@ -121,10 +121,10 @@ class Hazard:
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A value that `rs.optimize` tries with the fastest compiled form, and how much longer the set-up takes with it."""
+    """A value that `rs.optimize` tries with the fastest compiled form."""
 
     value: Value
-    setup_factor: float
+    setup_factor: float  # how much longer the set-up may take with it: an estimate, which only decides what is skipped
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 from rocsolid.runtime.wrapped_module import WrappedModule, refuse_sharding, wrap_module
 from rocsolid.torchapi.dynamo.compile_hooks import remove_skip_marks
+from rocsolid.torchapi.graphs.replay_checks import write_counts
 
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 _SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
@@ -142,25 +143,25 @@ class _ConstantWeights:
         self._model = model
         self._on_change = on_change
         tensors = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
-        self._tensors = [tensor for tensor in tensors if not tensor.is_inference()]  # those have no version
-        self._versions: list[int] | None = None
+        self._tensors = [tensor for tensor in tensors if not tensor.is_inference()]  # those have no counter
+        self._counts = write_counts(self._tensors)
+        self._called = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._versions is None:
-            return self._first_call(*args, **kwargs)
-        if [tensor._version for tensor in self._tensors] != self._versions:  # noqa: SLF001 - torch documents no other name
+        if write_counts(self._tensors) != self._counts:
             self._on_change()
             return self._model(*args, **kwargs)
-        return self.function(*args, **kwargs)
-
-    def _first_call(self, *args: Any, **kwargs: Any) -> Any:
-        """Find out which tensors the model itself writes to, such as a cache: they are not constants."""
-        before = [tensor._version for tensor in self._tensors]  # noqa: SLF001
         result = self.function(*args, **kwargs)
-        pairs = zip(self._tensors, before, strict=True)
-        self._tensors = [tensor for tensor, version in pairs if tensor._version == version]  # noqa: SLF001
-        self._versions = [tensor._version for tensor in self._tensors]  # noqa: SLF001
+        if not self._called:
+            self._leave_out_written()
         return result
+
+    def _leave_out_written(self) -> None:
+        """After the first call: tensors that the model itself writes to, such as a cache, are not constants."""
+        self._called = True
+        pairs = zip(self._tensors, self._counts, write_counts(self._tensors), strict=True)
+        self._tensors = [tensor for tensor, before, after in pairs if before == after]
+        self._counts = write_counts(self._tensors)
 
 
 class OptimizedModule(WrappedModule):
@@ -269,7 +270,7 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
 
         def forms(settings: Sequence[Decision] = (), deadline_s: float | None = budget_s) -> Forms:
             return available_forms(
-                model, with_decisions(plan, settings), capture, deadline_s, whole_model=saved.traces.model
+                model, plan.with_decisions(settings), capture, deadline_s, whole_model=saved.traces.model
             )
 
         form_race = FormRace(examples=examples, expected=expected, deadline=deadline, on_step=on_step)
@@ -291,11 +292,6 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     frozen = outcome.winner.settings.get("inductor.freezing", freezing is not None and freezing.value)
     constants = bool(frozen) and report.chosen.compiles
     return optimized_module(Optimized(outcome.winner.made, model, report, weights_are_constants=constants))
-
-
-def with_decisions(plan: Plan, decisions: Sequence[Decision]) -> Plan:
-    """Return the plan with these values."""
-    return replace(plan, decisions=tuple({d.id: d for d in (*plan, *decisions)}.values()))
 
 
 def _recheck_or_race(

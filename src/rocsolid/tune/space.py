@@ -105,11 +105,9 @@ class Space:
 
     def plan(self, choices: Choices) -> Plan:
         """The start's plan with a variant's values in it."""
-        decisions = {d.id: d for d in self.baseline_plan}
-        for name, value in choices.items():
-            if name not in (FORM, GRAPH):
-                decisions[name] = _decision(setting(name), value, "Tried by rocsolid tune.")
-        return replace(self.baseline_plan, decisions=tuple(decisions.values()))
+        tried = ((name, value) for name, value in choices.items() if name not in (FORM, GRAPH))
+        why = "Tried by rocsolid tune."
+        return self.baseline_plan.with_decisions(_decision(setting(name), value, why) for name, value in tried)
 
 
 def variant_name(choices: Choices) -> str:
