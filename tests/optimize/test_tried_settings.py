@@ -16,7 +16,9 @@ from rocsolid.model.plan import Decision
 pytest.importorskip("torch")
 import torch
 
+from rocsolid.api import optimize as api
 from rocsolid.optimize import optimized
+from rocsolid.optimize.autocast import has_bfloat16_instructions
 from rocsolid.runtime.compiled import compile_with_plan
 
 pytestmark = pytest.mark.torch
@@ -179,6 +181,31 @@ def test_a_model_that_writes_to_its_own_buffer_is_not_taken_for_changed() -> Non
     for _ in range(3):
         watched(torch.ones(1))
     assert not watched.report().unused_because
+
+
+def test_bfloat16_is_tried_if_the_cpu_has_it_and_the_caller_allows_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "has_bfloat16_instructions", lambda: True)
+    monkeypatch.setattr(api, "all_settings", list)
+    with monkeypatch.context() as patch:
+        strict = optimize_with_times(patch, {}).report()
+    linear = torch.nn.Linear(64, 3)
+    x = torch.randn(4, 64)
+    fast = rs.optimize(linear, x, limit=0.02)
+    [tried] = [form for form in fast.report().forms if form.settings]
+
+    assert outcomes(strict).keys() == {"eager", "compiled"}
+    assert tried.label == "compiled, autocast=bfloat16"
+    assert tried.outcome in (FormOutcome.CHOSEN, FormOutcome.NOT_CHOSEN)
+    assert 1e-4 < (tried.relative_error or 0.0) < 0.02  # it did compute in bfloat16
+    assert fast(x).dtype is torch.float32
+
+
+def test_bfloat16_needs_instructions_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capabilities, fast in (({"avx512_bf16": False}, False), ({"amx_bf16": True}, True), ({"sve_bf16": True}, True)):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found)
+        assert has_bfloat16_instructions() is fast
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert not has_bfloat16_instructions()
 
 
 def test_freezing_is_for_the_cpu() -> None:

@@ -26,6 +26,7 @@ from rocsolid.model.trace import (
     RankRow,
     Ranks,
     TraceFile,
+    WorkOrder,
 )
 from rocsolid.rules import trace_rules
 from rocsolid.rules.engine import all_rules
@@ -105,6 +106,25 @@ def communication(exposed_ms: int) -> TraceFile:
     return file(device(collectives=CollectiveTime(count=5, time_ns=40 * MS, exposed_ns=exposed_ms * MS)))
 
 
+def projections(
+    times: int, *products: tuple[str, int], name: str = "aten::addmm", roofline: float | None = None, calls: int = 0
+) -> TraceFile:
+    """Products of 1 ms each with these shapes, one after the other; a normalisation follows each group."""
+    norm = OperatorRow(name="aten::layer_norm", count=times, device_ns=times, host_ns=0)
+    shapes = [shape for shape, number in products for _ in range(number)]
+    rows = [
+        OperatorRow(
+            name=name, count=times * number, calls=calls and times * number, device_ns=times * number * MS, host_ns=0,
+            category=Category.GEMM, shape=shape, element_type="bf16", roofline=roofline,
+        )
+        for shape, number in products
+    ]  # fmt: skip
+    operator = [*([row.shape for row in rows].index(shape) + 1 for shape in shapes), 0] * times
+    time_ns = tuple(MS if index else 1 for index in operator)
+    order = WorkOrder(operator=tuple(operator), time_ns=time_ns)
+    return file(device(operators=(norm, *rows), order=order))
+
+
 CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
     "TRC001": ([idle(IdleCause.LATE_LAUNCH, 30), idle(IdleCause.LAUNCH_IN_PROGRESS, 10)], [idle(IdleCause.LATE_LAUNCH, 9), idle(IdleCause.QUEUED, 40)]),
     "TRC002": ([idle(IdleCause.SYNC, 5), idle(IdleCause.BLOCKING_COPY, 2)], [idle(IdleCause.SYNC, 1), idle(IdleCause.LATE_LAUNCH, 30)]),
@@ -130,6 +150,17 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
         [kernels("triton_poi_fused_0", Category.ELEMENTWISE, 40), kernels("at::native::x", Category.ELEMENTWISE, 5)],
     ),
     "TRC014": ([slow(10, 0.1)], [slow(10, 0.7), slow(2, 0.1), slow(10, None)]),
+    "TRC015": (
+        [projections(10, ("128, 8x64, 64x128", 3)), projections(1, ("8x64, 64x64", 2), ("8x64, 64x128", 1), name="aten::mm", calls=3)],
+        [
+            projections(10, ("128, 8x64, 64x128", 1)),
+            projections(10, ("128, 8x64, 64x128", 1), ("64, 8x128, 128x64", 1)),  # one after the other: other sizes
+            projections(1, ("128, 8x64, 64x128", 3), roofline=0.9),
+            projections(10, ("128, 1025x64, 64x128", 3)),
+            projections(10, ("128, 64, 64x128", 3)),
+            projections(10, ("8x64, 64x8", 2), ("64x8, 8x64", 1), name="aten::mm"),  # gradients
+        ],
+    ),
     "TRC013": ([file(doubts=(Doubt(kind=kind, text="lost"),)) for kind in DoubtKind], [file()]),
 }  # fmt: skip
 
@@ -253,3 +284,16 @@ def test_crashing_check_becomes_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(trace_rules, "_checks", lambda _name: ((rule, crash),))
 
     assert {f.code for f in check_traces([file(device())])} == {"INT001"}
+
+
+def test_merged_projections_save_all_but_the_longest() -> None:
+    (finding,) = found(projections(10, ("128, 8x64, 64x128", 3)), "TRC015")
+    assert finding.facts["recoverable_ms"] == (0.0, 20.0)
+
+    (split,) = found(projections(10, ("128, 8x64, 64x128", 4)), "TRC015")
+    pairs = projections(10, ("128, 8x64, 64x128", 4))
+    rows = pairs.devices[0].operators
+    two_kernels = replace(pairs.devices[0], operators=(rows[0], replace(rows[1], calls=20)))
+    (joined,) = found(file(two_kernels), "TRC015")
+    assert (split.facts["products"], joined.facts["products"]) == (4, 2)  # two kernels per product
+    assert joined.facts["recoverable_ms"] == (0.0, 20.0)

@@ -38,6 +38,7 @@ def test_a_wrong_compile_is_found_bisected_and_fixed(tmp_path: Path) -> None:
     culprit = form["culprit"]
     assert form["outputs"][0]["verdict"] == "wrong"
     assert culprit["layer"] == "1"
+    assert culprit["graph"] == "2 of 2"
     assert culprit["stage"] == "inductor"
     assert culprit["op"] == "aten.atan.default"
     assert culprit["location"].startswith(f"{WORKLOADS}:")

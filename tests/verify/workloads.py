@@ -30,6 +30,15 @@ class Arctan(nn.Module):  # type: ignore[misc]
         return torch.atan(x) * 2
 
 
+class AfterBreak(Arctan):
+    """The same after a graph break: compiled as two graphs."""
+
+    def forward(self, x: Any) -> Any:
+        x = x + 1
+        torch._dynamo.graph_break()
+        return super().forward(x)
+
+
 class Transformer(nn.Module):  # type: ignore[misc]
     """Twelve layers."""
 
@@ -64,7 +73,7 @@ def build_small_wrong() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
     lowerings[torch.ops.aten.atan.default] = lowerings[torch.ops.aten.tan.default]
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 8), Arctan()).eval(), (torch.randn(4, 8),), {}
+    return nn.Sequential(nn.Linear(8, 8), AfterBreak()).eval(), (torch.randn(4, 8),), {}
 
 
 def build_wrong_on_gpu() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

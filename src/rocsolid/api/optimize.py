@@ -12,7 +12,9 @@ from rocsolid.errors import UsageError, require_number
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.progress import OnStep
-from rocsolid.numerics import Tolerance
+from rocsolid.model.setting import Channel
+from rocsolid.numerics import Tolerance, limits_for
+from rocsolid.optimize.autocast import AUTOCAST, has_bfloat16_instructions
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.form_race import TriedSetting
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
@@ -51,8 +53,9 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     HIP graph. All forms are measured in interleaved rounds.
 
     On the CPU nothing is captured. Instead settings that matter there are tried one after the other with the fastest compiled form,
-    and kept if they make it faster: the C++ wrapper, C++ kernels for matrix products, and with `freeze=True` constant weights. Those
-    whose set-up would end after `budget_s`, or 60 s without a budget, are listed as skipped.
+    and kept if they make it faster: the C++ wrapper, C++ kernels for matrix products, with `freeze=True` constant weights, and with a
+    `limit` of 0.004 or more bfloat16, where the CPU has instructions for it. Those whose set-up would end after `budget_s`, or 60 s
+    without a budget, are listed as skipped.
 
     A form whose results differ from eager is compared with the model in higher precision, and so is eager. It is excluded if its error
     is more than 1.1 times eager's; the report shows both errors.
@@ -115,7 +118,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
                 budget_s=budget_s,
                 artefacts=folder,
                 tolerance=tolerance,
-                tried_settings=[] if on_device else _tried_on_cpu(freeze=freeze),
+                tried_settings=[] if on_device else _tried_on_cpu(tolerance, freeze=freeze),
                 on_step=on_step,
             )
     deadline_s = _COMPILE_DEADLINE_S if budget_s is None else budget_s
@@ -131,16 +134,19 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     return optimized_module(progressive_model)
 
 
-def _tried_on_cpu(*, freeze: bool) -> list[TriedSetting]:
+def _tried_on_cpu(tolerance: Tolerance, *, freeze: bool) -> list[TriedSetting]:
     """The settings that are tried for a model on the CPU, those with the shortest set-up first."""
     import torch
 
     tried = []
+    why = "rs.optimize tries it on the CPU."
+    if (tolerance.limit or 0.0) >= limits_for(torch.bfloat16).rounding and has_bfloat16_instructions():
+        autocast = Decision(id=AUTOCAST, value="bfloat16", channel=Channel.SCOPE, why=why, profile="optimize")
+        tried.append(TriedSetting(autocast, 1.0))
     for setting in all_settings():
         value = setting.tried_on_cpu
         if value is None or (setting.id == "inductor.freezing" and (torch.is_grad_enabled() or not freeze)):
             continue
-        why = "rs.optimize tries it on the CPU."
         decision = Decision(id=setting.id, value=value.value, channel=setting.channel, why=why, profile="optimize")
         tried.append(TriedSetting(decision, value.setup_factor))
     return sorted(tried, key=lambda x: x.setup_factor)

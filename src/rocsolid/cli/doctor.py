@@ -17,14 +17,18 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocsolid.cli.output import add_output, write
 
+if TYPE_CHECKING:
+    from rocsolid.report.terminal import Terminal
+
 _MAX_CRASHES_LISTED: Final = 5
 _INSTRUCTIONS: Final = """
-Attach this, the command you ran and its output, and the smallest workload that shows the problem.
-If the machine itself may be the cause, also attach: rocsolid probe --active --output json --out probe.json
+Attach this, the command you ran and its output, and the smallest workload
+that shows the problem. If the machine itself may be the cause, attach also:
+  rocsolid probe --active --output json --out probe.json
 """
 
 
@@ -35,7 +39,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Probe, in child processes where torch is needed, and write the summary."""
-    text = summary(probe_names=True)
+    from rocsolid.report.terminal import terminal_of
+
+    to_terminal = args.out is None and args.output == "text"
+    text = summary(probe_names=True, terminal=terminal_of() if to_terminal else None)
     if args.output == "json":
         from rocsolid.model.codec import dumps
         from rocsolid.version import __version__
@@ -46,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def summary(*, probe_names: bool = False) -> str:
+def summary(*, probe_names: bool = False, terminal: "Terminal | None" = None) -> str:
     """The text for a bug report; the crash report contains it too, without the probed names."""
     from rocsolid.api.probe import probe
     from rocsolid.probe.private_names import probe_private_names
@@ -56,7 +63,13 @@ def summary(*, probe_names: bool = False) -> str:
     env = probe()
     names, problem = probe_private_names() if probe_names and env.torch else ((), "")
     return doctor_text(
-        env, version=__version__, extras=_extras(), crashes=tuple(_crashes()), names=names, names_problem=problem
+        env,
+        version=__version__,
+        extras=_extras(),
+        crashes=tuple(_crashes()),
+        names=names,
+        names_problem=problem,
+        terminal=terminal,
     )
 
 

@@ -72,6 +72,7 @@ class Culprit:
     """What makes a result wrong, from large to small. Parts that are not known are empty."""
 
     layer: str = ""  # path of the module
+    graph: str = ""  # as in `2 of 3`, if the layer is compiled as several graphs
     stage: str = ""  # of the compiler: dynamo, aot autograd, decompositions, inductor
     op: str = ""  # as in `aten.softmax.int`
     kernel: str = ""  # the fused kernel that contains the operator
@@ -85,6 +86,7 @@ class Culprit:
     def __str__(self) -> str:
         where = [
             f"module `{self.layer}`" if self.layer else "",
+            f"graph {self.graph}" if self.graph else "",
             self.op,
             f"in kernel {self.kernel}" if self.kernel else "",
         ]

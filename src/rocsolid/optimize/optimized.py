@@ -18,6 +18,7 @@ from rocsolid.model.optimize_report import OptimizeReport
 from rocsolid.model.plan import Decision, Plan, Tuned
 from rocsolid.model.progress import OnStep, ignore_step
 from rocsolid.numerics import Tolerance
+from rocsolid.optimize.autocast import AUTOCAST, with_autocast
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.form_race import FormRace, Forms, MakeForms, RaceOutcome, TriedSetting
 from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prepare
@@ -269,9 +270,10 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
         expected = expect(model, examples, tolerance)
 
         def forms(settings: Sequence[Decision] = (), deadline_s: float | None = budget_s) -> Forms:
-            return available_forms(
-                model, plan.with_decisions(settings), capture, deadline_s, whole_model=saved.traces.model
-            )
+            changed = plan.with_decisions(d for d in settings if d.id != AUTOCAST)
+            made = available_forms(model, changed, capture, deadline_s, whole_model=saved.traces.model)
+            in_bfloat16 = any(d.id == AUTOCAST for d in settings)
+            return {f: with_autocast(make) if in_bfloat16 and f.compiles else make for f, make in made.items()}
 
         form_race = FormRace(examples=examples, expected=expected, deadline=deadline, on_step=on_step)
         outcome = _recheck_or_race(

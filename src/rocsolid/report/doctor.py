@@ -9,6 +9,7 @@ from typing import Final
 from rocsolid.model.environment import Environment
 from rocsolid.model.probed_name import ProbedName
 from rocsolid.model.redact import HIDDEN, is_secret_name, redact
+from rocsolid.report.terminal import Terminal
 
 _LONG_IDENTIFIER: Final = re.compile(
     r"\b(?=[A-Za-z0-9_\-]*[0-9])(?=[A-Za-z0-9_\-]*[A-Za-z])[A-Za-z0-9_\-]{32,}\b"  # letters and digits: perhaps a key
@@ -35,8 +36,14 @@ def doctor_text(
     crashes: tuple[Path, ...] = (),
     names: Sequence[ProbedName] = (),
     names_problem: str = "",
+    terminal: Terminal | None = None,
 ) -> str:
-    """The text for a bug report; `names` are the probed private torch names, if they were probed."""
+    """The text for a bug report, wrapped for a terminal; `names` are the probed private torch names, if they were probed."""
+
+    def row(title: str, text: str) -> str:
+        title = f"{title:<11}"
+        return terminal.wrap(text, " " * len(title), title) if terminal else (title + text).rstrip()
+
     torch = env.torch
     build = f"{torch.version}, HIP {torch.hip or 'none'}, CUDA {torch.cuda or 'none'}" if torch else "not installed"
     devices = "; ".join(f"{d.name} ({d.arch})" for d in env.devices) or "none found"
@@ -65,11 +72,11 @@ def doctor_text(
         ("settings", f"changed: {changed}" if changed else "all defaults"),
         ("variables", ""),
     ]
-    lines = [f"{name:<11}{mask_text(value)}".rstrip() for name, value in rows]
+    lines = [row(name, mask_text(value)) for name, value in rows]
     lines += [f"  {name}={mask_value(name, value)}" for name, value in env.variables.items()] or ["  none"]
-    lines += [f"{'unknown':<11}{mask_text(text)}" for text in env.unknowns]
-    lines += [f"{'crash':<11}{file}" for file in crashes]
-    lines += [f"{title:<11}{mask_text(text)}" for title, text in _private_names(names, names_problem)]
+    lines += [row("unknown", mask_text(text)) for text in env.unknowns]
+    lines += [row("crash", str(file)) for file in crashes]
+    lines += [row(title, mask_text(text)) for title, text in _private_names(names, names_problem)]
     return "\n".join(lines) + "\n"
 
 

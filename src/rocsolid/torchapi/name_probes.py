@@ -729,6 +729,14 @@ def _bisector(bisector: Any) -> object:
     return _takes(bisector.disable_subsystem, "backend", "subsystem", "debug_info") and not bisector.bisection_enabled
 
 
+@_probes("torch._dynamo.lookup_backend")
+def _lookup_backend(lookup: Any) -> object:
+    import torch
+
+    graph = torch.fx.symbolic_trace(torch.nn.ReLU())
+    return float(lookup("eager")(graph, [torch.ones(1)])(torch.ones(1))) == 1.0
+
+
 @_probes("torch._dynamo.external_utils.wrap_inline")
 def _module_wrapper(wrap: Any) -> object:
     inner = wrap(lambda x: x)

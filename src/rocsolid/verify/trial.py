@@ -27,7 +27,7 @@ from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.compiled import compile_with_plan
 from rocsolid.torchapi.config.scope import settings_scope
 from rocsolid.torchapi.dispatch import DispatchMode
-from rocsolid.torchapi.inductor.bisector import limited, reset_compiler
+from rocsolid.torchapi.inductor.bisector import limited, only_graph, reset_compiler
 from rocsolid.tune.isolate.trial_process import Reporter
 from rocsolid.verify.candidate import Baseline, Cases, measure_baseline, with_culprit
 
@@ -162,8 +162,12 @@ class _Bench:
         subsystem: str = "lowerings",
         limit: int | None = None,
         leave_out: str = "",
+        graph: int | None = None,
     ) -> dict[str, Any]:
-        """Compile one module, with its inputs in eager, and compare it with eager; the whole model with an empty `layer`."""
+        """Compile one module, with its inputs in eager, and compare it with eager; the whole model with an empty `layer`.
+
+        With `graph`, only the graph with this number is compiled.
+        """
         module = self._model.get_submodule(layer) if layer and isinstance(self._model, torch.nn.Module) else self._model
         cases = Cases(seeds=1, scales=(1.0,))
         if layer and not self._inputs:
@@ -181,10 +185,11 @@ class _Bench:
             recorder = stack.enter_context(CompileRecorder())
             if leave_out:
                 stack.enter_context(_left_out(self._model, leave_out))
+            one_graph = only_graph(graph, backend) if graph is not None else None
             compiled = (
                 compile_with_plan(self._plan, module)
-                if backend == "inductor"
-                else torch.compile(module, backend=backend)
+                if backend == "inductor" and graph is None
+                else torch.compile(module, backend=one_graph or backend)
             )
             check = baseline.check("compiled", compiled)
             kernels = [kernel.name for graph in recorder.graphs for kernel in graph.kernels]

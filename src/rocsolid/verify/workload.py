@@ -154,7 +154,7 @@ def bisect_compiled(bench: Bench) -> Culprit:
         )
     culprit = Culprit(layer=layer, detail=whole.get("why", ""))
     stage = _first_wrong_stage(bench, layer)
-    culprit = replace(culprit, stage=_STAGES[stage])
+    culprit = replace(culprit, stage=_STAGES[stage], graph=_first_wrong_graph(bench, layer, stage, whole["graphs"]))
     if stage in ("inductor", "aot_eager_decomp_partition"):
         subsystem = "lowerings" if stage == "inductor" else "decomposition"
         found = _first_wrong_part(bench, layer, stage, subsystem)
@@ -193,6 +193,15 @@ def _first_wrong_stage(bench: Bench, layer: str) -> str:
         if stage == "inductor" or bench.ask("part", layer=layer, backend=stage).get("wrong"):
             return stage
     return "inductor"
+
+
+def _first_wrong_graph(bench: Bench, layer: str, stage: str, graphs: int) -> str:
+    """Return the graph that makes the part wrong when it alone is compiled, such as `2 of 3`; "" if there is only one graph, or none does."""
+    for number in range(graphs if graphs > 1 else 0):
+        bench.on_status(f"bisecting: graph {number + 1} of {graphs}")
+        if bench.ask("part", layer=layer, backend=stage, graph=number).get("wrong"):
+            return f"{number + 1} of {graphs}"
+    return ""
 
 
 def _first_wrong_part(bench: Bench, layer: str, backend: str, subsystem: str) -> tuple[str, str] | None:

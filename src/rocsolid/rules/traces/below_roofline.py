@@ -11,7 +11,8 @@ Idle time is not all that can be saved. A busy GPU can spend most of its time in
     aten::_flash_attention_forward 16x559x16x64 takes 3.91 ms, 8 % of its roofline
 
 ## Use instead
-    fast = rs.optimize(model, example_inputs)   # tries other GEMM and attention kernels, merged projections, fused copies
+    rocsolid tune work.py:build       # tries autotuned kernels for matrix products, among other settings
+    fast = rs.optimize(model, x)      # fuses elementwise work and copies; captures what is bound by launches
 
 ## When to allow it
 When the shapes are tiny: a kernel of a few microseconds is bound by its launch, and the roofline does not apply.
@@ -29,16 +30,14 @@ _MIN_MEAN_NS = 10_000  # shorter kernels are bound by their launch
 _MAX_FINDINGS = 3
 _SKINNY = 64  # rows or columns
 _ADVICE = {
-    Category.GEMM: "rs.optimize compares GEMM backends and merges projections that share their input.",
-    Category.ATTENTION: "rs.optimize compares attention kernels; check that the mask allows the flash path.",
+    Category.GEMM: "rocsolid tune tries autotuned kernels for it (inductor.max_autotune_gemm).",
+    Category.ATTENTION: "Check that mask and dtype allow the flash path of F.scaled_dot_product_attention.",
     Category.CONVOLUTION: "Use channels_last and let MIOpen or cuDNN search (torch.backends.cudnn.benchmark).",
-    Category.COPY: "rs.optimize fuses copies into their neighbours; keep one memory layout to avoid them.",
+    Category.COPY: "rs.optimize fuses copies between elementwise kernels; keep one memory layout to avoid the others.",
 }
 _FUSE = "rs.optimize or rs.compile fuses it with its neighbours."
-_MATH_ATTENTION = (
-    "This is attention on the math path: call F.scaled_dot_product_attention, or let rs.optimize replace it."
-)
-_SKINNY_ADVICE = "The matrix product is skinny and bound by memory; rs.optimize tries kernels for such shapes."
+_MATH_ATTENTION = "This is attention on the math path: call F.scaled_dot_product_attention."
+_SKINNY_ADVICE = "The matrix product is skinny and bound by memory: rocsolid tune tries autotuned kernels for it, and a larger batch costs little."
 
 RULE = Rule(
     code="TRC014",

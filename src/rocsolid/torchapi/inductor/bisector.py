@@ -7,7 +7,8 @@ and every trial runs in a child process.
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from itertools import count
+from typing import Any, Final
 
 from rocsolid.torchapi.private_api import private_name
 
@@ -16,6 +17,12 @@ _BISECTOR = private_name(
     "CompilerBisector",
     "2.7..",
     without="rocsolid verify --bisect: the search ends at the layer",
+)
+_LOOKUP_BACKEND = private_name(
+    "torch._dynamo",
+    "lookup_backend",
+    "2.9..",
+    without="rocsolid verify --bisect: with several graphs, the wrong one is not named",
 )
 _FILE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -54,6 +61,19 @@ def _describe(debug_info: Callable[[], str]) -> tuple[str, str]:
             lines = _FILE_LINE.findall(node.meta.get("stack_trace") or "")
             return str(node.target), ":".join(lines[-1]) if lines else ""
     return debug_info(), ""
+
+
+def only_graph(number: int, backend: str) -> Callable[..., Any] | None:
+    """Return a backend that compiles only the graph with this number, and runs the others as traced; None on a torch without it."""
+    lookup = _LOOKUP_BACKEND.find()
+    if lookup is None:
+        return None
+    numbers = count()
+
+    def compile_one(graph: Any, inputs: Any) -> Any:
+        return lookup(backend)(graph, inputs) if next(numbers) == number else graph.forward
+
+    return compile_one
 
 
 def reset_compiler() -> None:
