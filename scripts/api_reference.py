@@ -145,11 +145,10 @@ def _type(name: str, value: Any) -> Iterator[str]:
             *(f"| `{m.name}` | {m.value} |" for m in value),
             "",
         )
-    if is_dataclass(value) and (shown := [f for f in fields(value) if not f.name.startswith("_")]):
-        comments = _field_comments(value)
-        yield from ("## Fields", "", "| field | type | |", "|---|---|---|")
-        yield from (f"| `{f.name}` | {_type_text(f, name)} | {comments.get(f.name, '')} |" for f in shown)
-        yield ""
+    if is_dataclass(value) and (table := list(_field_table(value, name))):
+        yield from ("## Fields", "", *table, "")
+        for part in _parts(value):
+            yield from (f"### {part.__name__}", "", *_body(_own_doc(part)), "", *_field_table(part, name), "")
     for title, members in (("Properties", _properties(value)), ("Methods", _methods(value))):
         if members:
             yield from (f"## {title}", "")
@@ -165,6 +164,26 @@ def _type(name: str, value: Any) -> Iterator[str]:
     if "Example" not in _own_doc(value) and (source := _origin(name)):
         example = [*_body("Example:\n" + (inspect.getdoc(getattr(rs, source)) or "").partition("Example:\n")[2])]
         yield from (f"## Example, from [`rs.{source}`]({_link(source, name)})", "", *example[3:], "")
+
+
+def _field_table(value: Any, page: str) -> Iterator[str]:
+    comments = _field_comments(value)
+    rows = [f for f in fields(value) if not f.name.startswith("_")]
+    if rows:
+        yield from ("| field | type | |", "|---|---|---|")
+        yield from (f"| `{f.name}` | {_type_text(f, page)} | {comments.get(f.name, '')} |" for f in rows)
+
+
+def _parts(value: Any) -> list[Any]:
+    """The dataclasses in the fields of a type that have no page of their own."""
+    found: dict[str, Any] = {}
+    waiting = list(typing.get_type_hints(value).values())
+    while waiting:
+        hint = waiting.pop(0)
+        waiting += typing.get_args(hint)
+        if inspect.isclass(hint) and is_dataclass(hint) and hint.__name__ not in _classes():
+            found[hint.__name__] = hint
+    return list(found.values())
 
 
 def _own_doc(value: Any) -> str:
@@ -266,6 +285,8 @@ def _link(name: str, page: str) -> str:
 
 def _call(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, property):
+        returned = _signature_of(value.fget).return_annotation
+        yield from ("```py", f"{name} -> {returned if isinstance(returned, str) else _plain(returned)}", "```")
         return
     yield from ("```py", f"{name}{_signature(value)}", "```")
 

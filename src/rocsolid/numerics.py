@@ -343,13 +343,20 @@ def eager_is_far_off(eager: Sequence[Leaf], reference: Sequence[Leaf], rounding:
 
 
 def is_wrong_step(got: Any, want: Any) -> bool:
-    """Return whether the result of one operator differs from eager's by more than rounding explains."""
-    if got.dtype != want.dtype:
-        return False  # another precision; a later operator shows whether that matters
-    error = measure_error(got, want)
+    """Return whether the result of one operator differs from eager's by more than rounding explains.
+
+    Results of different precision are compared by the limits of the less precise one.
+    """
+    dtype = want.dtype
+    if got.dtype != dtype:
+        if not (got.is_floating_point() and want.is_floating_point()):
+            return False  # a later operator shows whether that matters
+        dtype = max(got.dtype, dtype, key=lambda kind: float(torch.finfo(kind).eps))
+        got, want = got.double(), want.double()
+    error = measure_error(got, want, dtype=dtype)
     if not (want.is_floating_point() or want.is_complex()):
         return bool(error.mismatched)
-    limits = limits_for(want.dtype)
+    limits = limits_for(dtype)
     return bool(error.special) or error.relative_l2 > limits.wrong_l2 or error.largest > limits.wrong_element
 
 

@@ -1,7 +1,4 @@
-"""40 planted faults and 40 variants that are correct but different.
-
-The cases marked `docs=True` were written from `docs/how-to/verify.md` alone.
-"""
+"""40 planted faults and 40 variants that are correct but different."""
 
 import math
 from collections.abc import Callable
@@ -31,27 +28,23 @@ class Entry:
     name: str
     make: Callable[[str], Case]
     ops: tuple[str, ...] = ()
-    docs: bool = False
 
 
 FAULTS: list[Entry] = []
 VARIANTS: list[Entry] = []
 
 
-def fault(*ops: str, docs: bool = False) -> Callable[[Any], Any]:
+def fault(*ops: str) -> Callable[[Any], Any]:
     def add(make: Any) -> Any:
-        FAULTS.append(Entry(name=make.__name__, make=make, ops=ops, docs=docs))
+        FAULTS.append(Entry(name=make.__name__, make=make, ops=ops))
         return make
 
     return add
 
 
-def variant(*, docs: bool = False) -> Callable[[Any], Any]:
-    def add(make: Any) -> Any:
-        VARIANTS.append(Entry(name=make.__name__, make=make, docs=docs))
-        return make
-
-    return add
+def variant(make: Any) -> Any:
+    VARIANTS.append(Entry(name=make.__name__, make=make))
+    return make
 
 
 def rand(*shape: int, device: str, dtype: Any = F32, seed: int = 0) -> Any:
@@ -82,7 +75,7 @@ def mlp(device: str, dtype: Any = F32, *, width: int = 32, seed: int = 0) -> Any
 # Faults ---------------------------------------------------------------------------------------------------------------------------
 
 
-@fault("tril", docs=True)
+@fault("tril")
 def mask_off_by_one(d: str) -> Case:
     return Case(
         candidate=lambda q, k, v: attention(q, k, v, causal(q, 1)),
@@ -91,7 +84,7 @@ def mask_off_by_one(d: str) -> Case:
     )
 
 
-@fault("masked_fill", docs=True)
+@fault("masked_fill")
 def mask_ignored(d: str) -> Case:
     return Case(
         candidate=attention,
@@ -100,7 +93,7 @@ def mask_ignored(d: str) -> Case:
     )
 
 
-@fault("mean", "mul", "sum", docs=True)
+@fault("mean", "mul", "sum")
 def padding_leaks_into_mean(d: str) -> Case:
     mask = (torch.arange(12, device=d) < 7).float()[None, :, None]
     return Case(
@@ -110,7 +103,7 @@ def padding_leaks_into_mean(d: str) -> Case:
     )
 
 
-@fault("amax", "div", docs=True)
+@fault("amax", "div")
 def scale_of_first_call_is_kept(d: str) -> Case:
     seen: list[Any] = []
 
@@ -123,7 +116,7 @@ def scale_of_first_call_is_kept(d: str) -> Case:
     return Case(candidate=stale, model=lambda x: x / x.abs().amax(), inputs=rand(4, 16, device=d))
 
 
-@fault("mul", "mean", docs=True)
+@fault("mul", "mean")
 def value_became_a_constant(d: str) -> Case:
     baked: list[float] = []
 
@@ -135,19 +128,19 @@ def value_became_a_constant(d: str) -> Case:
     return Case(candidate=candidate, model=lambda x: x * float(x.mean()), inputs=rand(4, 16, device=d) + 1)
 
 
-@fault("sub", docs=True)
+@fault("sub")
 def operands_of_sub_swapped(d: str) -> Case:
     a, b = rand(4, 16, device=d), rand(4, 16, device=d, seed=1)
     return Case(candidate=lambda a, b: (b - a).relu(), model=lambda a, b: (a - b).relu(), inputs=(a, b))
 
 
-@fault("mm", "matmul", docs=True)
+@fault("mm", "matmul")
 def operands_of_matmul_swapped(d: str) -> Case:
     a, b = rand(16, 16, device=d), rand(16, 16, device=d, seed=1)
     return Case(candidate=lambda a, b: b @ a, model=lambda a, b: a @ b, inputs=(a, b))
 
 
-@fault("exp", docs=True)
+@fault("exp")
 def softmax_without_max(d: str) -> Case:
     def candidate(x: Any) -> Any:
         e = x.exp()
@@ -156,7 +149,7 @@ def softmax_without_max(d: str) -> Case:
     return Case(candidate=candidate, model=lambda x: x.softmax(-1), inputs=rand(4, 64, device=d) * 10)
 
 
-@fault("mul", "pow", "mean", "sum", "rsqrt", docs=True)
+@fault("mul", "pow", "mean", "sum", "rsqrt")
 def overflow_in_float16(d: str) -> Case:
     x = rand(4, 64, device=d, dtype=F16) * 400
     return Case(
@@ -166,7 +159,7 @@ def overflow_in_float16(d: str) -> Case:
     )
 
 
-@fault("add", "sum", docs=True)
+@fault("add", "sum")
 def reduction_in_bfloat16(d: str) -> Case:
     def candidate(x: Any) -> Any:
         total = torch.zeros_like(x[:, 0])
@@ -177,7 +170,7 @@ def reduction_in_bfloat16(d: str) -> Case:
     return Case(candidate=candidate, model=lambda x: x.sum(1), inputs=rand(16, 1500, device=d, dtype=BF16).abs())
 
 
-@fault("bernoulli", "rand", "dropout", "mul", "div", docs=True)
+@fault("bernoulli", "rand", "dropout", "mul", "div")
 def random_offset(d: str) -> Case:
     def candidate(x: Any) -> Any:
         torch.rand(1, device=x.device)
@@ -186,19 +179,19 @@ def random_offset(d: str) -> Case:
     return Case(candidate=candidate, model=lambda x: F.dropout(x, 0.5, training=True), inputs=rand(8, 64, device=d))
 
 
-@fault("mm", "t", "linear", docs=True)
+@fault("mm", "t", "linear")
 def old_weights_after_reload(d: str) -> Case:
     model, old = mlp(d), mlp(d)
     model.load_state_dict(mlp(d, seed=5).state_dict())
     return Case(candidate=old, model=model, inputs=rand(4, 32, device=d))
 
 
-@fault("softmax", docs=True)
+@fault("softmax")
 def softmax_over_wrong_dim(d: str) -> Case:
     return Case(candidate=lambda x: x.softmax(0), model=lambda x: x.softmax(-1), inputs=rand(8, 8, device=d))
 
 
-@fault("layer_norm", docs=True)
+@fault("layer_norm")
 def wrong_epsilon(d: str) -> Case:
     return Case(
         candidate=lambda x: F.layer_norm(x, (32,), eps=0.1),
@@ -207,30 +200,30 @@ def wrong_epsilon(d: str) -> Case:
     )
 
 
-@fault("mm", docs=True)
+@fault("mm")
 def bias_left_out(d: str) -> Case:
     layer = mlp(d)[0]
     return Case(candidate=lambda x: F.linear(x, layer.weight), model=layer, inputs=rand(4, 32, device=d))
 
 
-@fault("relu", docs=True)
+@fault("relu")
 def other_activation(d: str) -> Case:
     model = mlp(d)
     return Case(candidate=lambda x: model[3](model[2](F.relu(model[0](x)))), model=model, inputs=rand(4, 32, device=d))
 
 
-@fault("add", docs=True)
+@fault("add")
 def residual_left_out(d: str) -> Case:
     model = mlp(d)
     return Case(candidate=lambda x: model(x) * 1.0, model=lambda x: x + model(x), inputs=rand(4, 32, device=d))
 
 
-@fault("argmax", docs=True)
+@fault("argmax")
 def argmax_over_wrong_dim(d: str) -> Case:
     return Case(candidate=lambda x: x.argmax(0), model=lambda x: x.argmax(1), inputs=rand(8, 8, device=d))
 
 
-@fault("where", "masked_fill", "isnan", docs=True)
+@fault("where", "masked_fill", "isnan")
 def nan_of_empty_rows_kept(d: str) -> Case:
     mask = torch.ones(4, 8, dtype=torch.bool, device=d)
     mask[2] = False
@@ -245,7 +238,7 @@ def nan_of_empty_rows_kept(d: str) -> Case:
     )
 
 
-@fault("_to_copy", "to", docs=True)
+@fault("_to_copy", "to")
 def another_dtype(d: str) -> Case:
     return Case(
         candidate=lambda x: x.float().exp(),
@@ -446,12 +439,12 @@ def result_two_percent_too_large(d: str) -> Case:
 # Variants that are correct ----------------------------------------------------------------------------------------------------------
 
 
-@variant(docs=True)
+@variant
 def sum_in_reverse(d: str) -> Case:
     return Case(candidate=lambda x: x.flip(1).sum(1), model=lambda x: x.sum(1), inputs=rand(8, 2000, device=d))
 
 
-@variant(docs=True)
+@variant
 def sum_in_chunks_bfloat16(d: str) -> Case:
     return Case(
         candidate=lambda x: torch.stack([c.sum(1) for c in x.chunk(4, 1)]).sum(0),
@@ -460,7 +453,7 @@ def sum_in_chunks_bfloat16(d: str) -> Case:
     )
 
 
-@variant(docs=True)
+@variant
 def matmul_split_k(d: str) -> Case:
     a, b = rand(16, 256, device=d), rand(256, 16, device=d, seed=1)
     return Case(
@@ -468,7 +461,7 @@ def matmul_split_k(d: str) -> Case:
     )
 
 
-@variant(docs=True)
+@variant
 def matmul_split_k_bfloat16(d: str) -> Case:
     a, b = rand(32, 512, device=d, dtype=BF16), rand(512, 32, device=d, dtype=BF16, seed=1)
     return Case(
@@ -476,7 +469,7 @@ def matmul_split_k_bfloat16(d: str) -> Case:
     )
 
 
-@variant(docs=True)
+@variant
 def softmax_by_hand(d: str) -> Case:
     def candidate(x: Any) -> Any:
         e = (x - x.amax(-1, keepdim=True)).exp()
@@ -485,7 +478,7 @@ def softmax_by_hand(d: str) -> Case:
     return Case(candidate=candidate, model=lambda x: x.softmax(-1), inputs=rand(8, 64, device=d))
 
 
-@variant(docs=True)
+@variant
 def softmax_by_logsumexp_bfloat16(d: str) -> Case:
     return Case(
         candidate=lambda x: (x.float() - x.float().logsumexp(-1, keepdim=True)).exp().to(x.dtype),
@@ -494,29 +487,29 @@ def softmax_by_logsumexp_bfloat16(d: str) -> Case:
     )
 
 
-@variant(docs=True)
+@variant
 def fused_attention(d: str) -> Case:
     return Case(candidate=F.scaled_dot_product_attention, model=attention, inputs=qkv(d))
 
 
-@variant(docs=True)
+@variant
 def fused_attention_bfloat16(d: str) -> Case:
     return Case(candidate=F.scaled_dot_product_attention, model=attention, inputs=qkv(d, BF16))
 
 
-@variant(docs=True)
+@variant
 def fused_attention_float16(d: str) -> Case:
     return Case(candidate=F.scaled_dot_product_attention, model=attention, inputs=qkv(d, F16))
 
 
-@variant(docs=True)
+@variant
 def float32_inside_bfloat16(d: str) -> Case:
     model = mlp(d, BF16)
     wide = mlp(d, BF16).float()
     return Case(candidate=lambda x: wide(x.float()).to(BF16), model=model, inputs=rand(16, 32, device=d, dtype=BF16))
 
 
-@variant(docs=True)
+@variant
 def gelu_by_tanh_bfloat16(d: str) -> Case:
     model = mlp(d, BF16)
     return Case(
@@ -526,17 +519,17 @@ def gelu_by_tanh_bfloat16(d: str) -> Case:
     )
 
 
-@variant(docs=True)
+@variant
 def silu_by_hand(d: str) -> Case:
     return Case(candidate=lambda x: x * torch.sigmoid(x), model=F.silu, inputs=rand(8, 64, device=d))
 
 
-@variant(docs=True)
+@variant
 def silu_by_hand_bfloat16(d: str) -> Case:
     return Case(candidate=lambda x: x * torch.sigmoid(x), model=F.silu, inputs=rand(8, 64, device=d, dtype=BF16))
 
 
-@variant(docs=True)
+@variant
 def layer_norm_by_hand(d: str) -> Case:
     def candidate(x: Any) -> Any:
         centred = x - x.mean(-1, keepdim=True)
@@ -545,7 +538,7 @@ def layer_norm_by_hand(d: str) -> Case:
     return Case(candidate=candidate, model=lambda x: F.layer_norm(x, (64,)), inputs=rand(8, 64, device=d))
 
 
-@variant(docs=True)
+@variant
 def layer_norm_by_hand_bfloat16(d: str) -> Case:
     def candidate(x: Any) -> Any:
         centred = x - x.mean(-1, keepdim=True)
@@ -554,7 +547,7 @@ def layer_norm_by_hand_bfloat16(d: str) -> Case:
     return Case(candidate=candidate, model=lambda x: F.layer_norm(x, (64,)), inputs=rand(8, 64, device=d, dtype=BF16))
 
 
-@variant(docs=True)
+@variant
 def same_dropout(d: str) -> Case:
     return Case(
         candidate=lambda x: F.dropout(x + x, 0.5, training=True),
@@ -563,7 +556,7 @@ def same_dropout(d: str) -> Case:
     )
 
 
-@variant(docs=True)
+@variant
 def argmax_with_close_scores(d: str) -> Case:
     w = rand(64, 512, device=d, dtype=BF16, seed=1)
 
@@ -578,7 +571,7 @@ def argmax_with_close_scores(d: str) -> Case:
     return Case(candidate=candidate, model=model, inputs=rand(64, 64, device=d, dtype=BF16))
 
 
-@variant(docs=True)
+@variant
 def loss_as_python_float(d: str) -> Case:
     labels = torch.tensor([1, 2, 0, 3], device=d)
     return Case(
@@ -588,13 +581,13 @@ def loss_as_python_float(d: str) -> Case:
     )
 
 
-@variant(docs=True)
+@variant
 def float64_inside(d: str) -> Case:
     model, wide = mlp(d), mlp(d).double()
     return Case(candidate=lambda x: wide(x.double()).float(), model=model, inputs=rand(8, 32, device=d))
 
 
-@variant(docs=True)
+@variant
 def argument_updated_out_of_place(d: str) -> Case:
     def model(x: Any, state: Any) -> Any:
         state.mul_(0.9).add_(x)
@@ -607,7 +600,7 @@ def argument_updated_out_of_place(d: str) -> Case:
     return Case(candidate=candidate, model=model, inputs=(rand(4, 8, device=d), rand(4, 8, device=d, seed=1)))
 
 
-@variant()
+@variant
 def rms_norm_with_reciprocal(d: str) -> Case:
     return Case(
         candidate=lambda x: x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt(),
@@ -616,7 +609,7 @@ def rms_norm_with_reciprocal(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def variance_from_moments(d: str) -> Case:
     return Case(
         candidate=lambda x: (x * x).mean(-1) - x.mean(-1) ** 2,
@@ -625,7 +618,7 @@ def variance_from_moments(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def one_matmul_for_qkv(d: str) -> Case:
     torch.manual_seed(0)
     layers = [nn.Linear(32, 32).to(d) for _ in range(3)]
@@ -637,7 +630,7 @@ def one_matmul_for_qkv(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def convolution_as_matmul(d: str) -> Case:
     kernel = rand(8, 3, 3, 3, device=d, seed=1)
 
@@ -649,7 +642,7 @@ def convolution_as_matmul(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def batch_norm_folded(d: str) -> Case:
     torch.manual_seed(0)
     conv, norm = nn.Conv2d(3, 8, 3).to(d), nn.BatchNorm2d(8).to(d)
@@ -664,7 +657,7 @@ def batch_norm_folded(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def einsum(d: str) -> Case:
     w = rand(32, 16, device=d, dtype=BF16, seed=1)
     return Case(
@@ -674,7 +667,7 @@ def einsum(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def mean_as_sum(d: str) -> Case:
     return Case(
         candidate=lambda x: x.sum(-1) / x.shape[-1],
@@ -683,7 +676,7 @@ def mean_as_sum(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def rotation_with_complex_numbers(d: str) -> Case:
     def candidate(x: Any) -> Any:
         half = x.shape[-1] // 2
@@ -694,7 +687,7 @@ def rotation_with_complex_numbers(d: str) -> Case:
     return Case(candidate=candidate, model=rope, inputs=rand(2, 12, 16, device=d))
 
 
-@variant()
+@variant
 def online_softmax(d: str) -> Case:
     def candidate(q: Any, k: Any, v: Any) -> Any:
         top = torch.full((*q.shape[:-1], 1), float("-inf"), device=q.device)
@@ -709,7 +702,7 @@ def online_softmax(d: str) -> Case:
     return Case(candidate=candidate, model=attention, inputs=qkv(d, BF16))
 
 
-@variant()
+@variant
 def scaled_queries(d: str) -> Case:
     return Case(
         candidate=lambda q, k, v: attention(q * q.shape[-1] ** -0.5, k, v, scale=1.0),
@@ -718,7 +711,7 @@ def scaled_queries(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def bias_added_later(d: str) -> Case:
     layer = mlp(d, BF16)[0]
     return Case(
@@ -726,12 +719,12 @@ def bias_added_later(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def sigmoid_by_tanh(d: str) -> Case:
     return Case(candidate=lambda x: 0.5 * (1 + torch.tanh(x / 2)), model=torch.sigmoid, inputs=rand(8, 64, device=d))
 
 
-@variant()
+@variant
 def group_norm_by_hand(d: str) -> Case:
     def candidate(x: Any) -> Any:
         groups = x.reshape(2, 4, -1)
@@ -741,7 +734,7 @@ def group_norm_by_hand(d: str) -> Case:
     return Case(candidate=candidate, model=lambda x: F.group_norm(x, 4), inputs=rand(2, 16, 6, 6, device=d))
 
 
-@variant()
+@variant
 def topk_by_sort(d: str) -> Case:
     return Case(
         candidate=lambda x: x.sort(-1, descending=True)[0][..., :5],
@@ -750,7 +743,7 @@ def topk_by_sort(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def embedding_as_matmul(d: str) -> Case:
     table = rand(32, 16, device=d, seed=2)
     tokens = torch.arange(8, device=d).reshape(2, 4)
@@ -759,12 +752,12 @@ def embedding_as_matmul(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def exp_by_exp2(d: str) -> Case:
     return Case(candidate=lambda x: torch.exp2(x * math.log2(math.e)), model=torch.exp, inputs=rand(8, 64, device=d))
 
 
-@variant()
+@variant
 def norm_gain_folded_into_weight(d: str) -> Case:
     gain, w = rand(32, device=d, dtype=BF16, seed=1), rand(32, 32, device=d, dtype=BF16, seed=2)
     folded = (gain.float()[:, None] * w.float()).to(BF16)
@@ -775,7 +768,7 @@ def norm_gain_folded_into_weight(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def softplus_by_log1p(d: str) -> Case:
     return Case(
         candidate=lambda x: x.clamp(min=0) + torch.log1p((-x.abs()).exp()),
@@ -784,7 +777,7 @@ def softplus_by_log1p(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def scatter_as_index_add(d: str) -> Case:
     where = torch.randint(0, 10, (64,), generator=torch.Generator().manual_seed(0)).to(d)
     return Case(
@@ -794,7 +787,7 @@ def scatter_as_index_add(d: str) -> Case:
     )
 
 
-@variant()
+@variant
 def inputs_rounded_as_by_tf32(d: str) -> Case:
     def tf32(x: Any) -> Any:
         return ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(F32)

@@ -74,10 +74,10 @@ class Culprit:
     layer: str = ""  # path of the module
     graph: str = ""  # as in `2 of 3`, if the layer is compiled as several graphs
     stage: str = ""  # of the compiler: dynamo, aot autograd, decompositions, inductor
-    op: str = ""  # as in `aten.softmax.int`
+    op: str = ""  # as in `aten.softmax.int`; several names if only one side runs these operators
     kernel: str = ""  # the fused kernel that contains the operator
     setting: str = ""  # the setting with which the result is right
-    location: str = ""  # `file:line` of the user's code
+    location: str = ""  # `file:line` of the user's code; of the reference if the candidate lacks the operator
     detail: str = ""
     fix: str = ""  # as code
     trials: int = 0

@@ -236,9 +236,9 @@ class _TensorState:
 
     def __init__(self, functions: Sequence[Any]) -> None:
         found = {}
-        for function in functions:
-            if isinstance(function, (Captured, CapturedModule)):
-                continue  # its state is that of the function inside
+        for given in functions:
+            captured = isinstance(given, (Captured, CapturedModule))
+            function = given.__rocsolid_function__ if captured else given
             with suppress(Exception):  # a function without readable state
                 for ref in collect_reachable(function).tensors:
                     if not isinstance(ref.value, torch.nn.Parameter) and ref.value.layout is torch.strided:

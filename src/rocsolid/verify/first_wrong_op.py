@@ -114,9 +114,12 @@ def first_difference(eager: Sequence[Step], candidate: Sequence[Step]) -> Culpri
     for block in matcher.get_matching_blocks():
         for offset in range(block.size):
             here = (block.a + offset, block.b + offset)
-            if any(
-                is_wrong_step(b, a) for a, b in zip(eager[here[0]].results, candidate[here[1]].results, strict=True)
-            ):
+            if _is_wrong(eager[here[0]], candidate[here[1]]):
+                fused = _later_with_its_result(eager, here[0], candidate[here[1]])
+                if fused is not None:
+                    matched[0].add(fused)
+                    matched[1].add(here[1])
+                    continue
                 missing, added = (
                     _unmatched_sources(steps, i, seen)
                     for steps, i, seen in zip((eager, candidate), here, matched, strict=True)
@@ -129,6 +132,19 @@ def first_difference(eager: Sequence[Step], candidate: Sequence[Step]) -> Culpri
         for steps, seen in zip((eager, candidate), matched, strict=True)
     )
     return _culprit(missing, added, None)
+
+
+def _is_wrong(eager: Step, candidate: Step) -> bool:
+    return any(is_wrong_step(b, a) for a, b in zip(eager.results, candidate.results, strict=True))
+
+
+def _later_with_its_result(eager: Sequence[Step], index: int, candidate: Step) -> int | None:
+    """Return the later step of eager whose first result the candidate's step already has, as a convolution with folded batch norm."""
+    if len(candidate.results) != 1 or candidate.results[0].numel() == 1:
+        return None
+    (got,) = candidate.results
+    later = ((i, eager[i].results[0]) for i in range(index + 1, len(eager)) if eager[i].results)
+    return next((i for i, want in later if want.shape == got.shape and not is_wrong_step(got, want)), None)
 
 
 def _unmatched_sources(steps: Sequence[Step], index: int, matched: set[int], *, itself: bool = False) -> list[Step]:
@@ -157,11 +173,9 @@ def _culprit(missing: Sequence[Step], added: Sequence[Step], candidate: Step | N
     elif missing:
         detail = f"only eager runs {names}"
     else:
-        detail = (
-            "eager and the candidate run the same operators, but this one gets other inputs or returns another result"
-        )
+        detail = "eager runs this operator, too, but here it gets other inputs or returns another result"
     if candidate is not None and (added or missing):
-        detail += f"; the first wrong result is that of {candidate.op}"
+        detail += f"; of the operators that both run, {candidate.op} is the first with a wrong result"
     return Culprit(layer=step.layer, op=names, location=step.location, detail=detail, fix=_fix(step))
 
 
