@@ -36,7 +36,8 @@ class Reason(Enum):
     MAX_GRAPHS = "max_graphs"  # max_graphs=0
     CLOSED = "closed"  # the call came after close()
     FROZEN = "frozen"  # the call came after freeze() and has no graph
-    NO_DEVICE = "no device"  # no tensor is on a GPU, or backend="eager"
+    NO_DEVICE = "no device"  # no tensor is on a GPU
+    EAGER_BACKEND = "eager backend"  # backend="eager"
     CHECK = "check"  # the call was due to be compared with eager, and its result is that of eager
     FIRST_CALL = "first call"  # the eager run before a capture
     UNJOINED = "unjoined stream"
@@ -111,7 +112,6 @@ class CaptureReport(NotebookResult):
             "rocsolid_check_failures_total": self.check_failures,
             "rocsolid_graphs": len(self.graphs),
             "rocsolid_graph_bytes": self.bytes,
-            "rocsolid_eager_calls_total": sum(self.eager_calls.values()),
         }
         for reason, count in self.eager_calls.items():
             metrics[f'rocsolid_eager_calls_total{{reason="{reason}"}}'] = count

@@ -27,6 +27,15 @@ class CompileReport(NotebookResult):
     eager: tuple[EagerFallback, ...] = ()
     interventions: tuple[Intervention, ...] = ()  # refused values
 
+    def counters(self) -> dict[str, int]:
+        """Return flat numbers for a server's metrics, such as `rocsolid_compiles_total`."""
+        return {
+            "rocsolid_compiles_total": self.compiles,
+            "rocsolid_recompiles_total": self.recompiles,
+            "rocsolid_eager_fallbacks": len(self.eager),
+            "rocsolid_refused_values": len(self.interventions),
+        }
+
     def __str__(self) -> str:
         counts = [_count(self.compiles, "compile"), _count(self.recompiles, "recompile")]
         counts += [_count(len(self.eager), "fallback") + " to eager", _count(len(self.interventions), "refused value")]

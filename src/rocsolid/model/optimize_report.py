@@ -86,6 +86,11 @@ class OptimizeReport(NotebookResult):
         """The chosen form and its settings, such as `compiled, cpp_wrapper=True`."""
         return form_label(self.chosen, self.settings)
 
+    def counters(self) -> dict[str, int]:
+        """Return flat numbers for a server's metrics: which form was chosen, and whether the model runs in eager instead."""
+        form = self.chosen_label.replace('"', "'")
+        return {f'rocsolid_form{{form="{form}"}}': 1, "rocsolid_form_not_in_use": int(bool(self.unused_because))}
+
     def json(self) -> str:
         """Return the JSON document that `rocsolid report` reads."""
         from rocsolid.model.codec import dumps
@@ -99,6 +104,10 @@ class OptimizeReport(NotebookResult):
             *map(str, self.forms),
             f"  noise of this run: {self.noise:.1%}",
         ]
+        if any(form.settings for form in self.forms):
+            lines.append(
+                "  each ratio was measured in turns with eager; times of different lines are of different minutes"
+            )
         if self.unused_because:
             lines.append(f"  not in use: {self.unused_because}; the model runs in eager")
         if self.longest_call_ms is not None:

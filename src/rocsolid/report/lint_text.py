@@ -74,7 +74,7 @@ def _summary(record: LintRecord, terminal: Terminal) -> str:
     left_out = [
         f"{_count(record.allowed, 'finding')} allowed by comments" if record.allowed else "",
         f"{_count(record.in_baseline, 'finding')} in the baseline" if record.in_baseline else "",
-        f"{_count(record.below_confidence, 'less certain finding')} hidden, in code that is perhaps never compiled or captured (show with --confidence anywhere)"
+        f"{_count(record.below_confidence, 'less certain finding')} hidden: they depend on where and how the code runs (show with --confidence anywhere)"
         if record.below_confidence
         else "",
         f"{_count(record.in_other_files, 'finding')} in tests, benchmarks, examples and scripts (show with --all-files)"

@@ -1,7 +1,7 @@
 """Writes the environment variables of a plan as shell commands, Dockerfile lines or JSON."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rocsolid.catalog import registry
 from rocsolid.model.codec import dumps
@@ -11,24 +11,40 @@ from rocsolid.model.setting import Channel
 
 def variables_text(plan: Plan, shell: str) -> str:
     """Return lines that set and unset the variables, each with its reason, for bash, fish or a Dockerfile; or JSON."""
-    decisions = [d for d in plan if d.channel is Channel.PROCESS]
+    decisions = [(d, *_variable(d)) for d in plan]
     if shell == "json":
-        variables = [{"name": d.name, "value": d.value, "why": d.why, "evidence": d.evidence} for d in decisions]
+        variables = [
+            {"name": names[0], "value": value, "why": d.why, "evidence": d.evidence}
+            for d, names, value in decisions
+            if names
+        ]
         return dumps("rocsolid/env/1", profile=plan.profile, platform=plan.platform, variables=variables)
     head = _comment(f"profile {plan.profile} for torch {plan.torch or '(none)'} on {plan.platform.label}")
-    return "\n".join([head, *(line for d in decisions for line in _lines(d, shell))]) + "\n"
+    lines = (line for d, names, value in decisions if names for line in _lines(d, names, value, shell))
+    return "\n".join([head, *lines]) + "\n"
 
 
-def _lines(decision: Decision, shell: str) -> Iterator[str]:
-    yield _comment(decision.why)
+def _variable(decision: Decision) -> tuple[tuple[str, ...], str | None]:
+    """Return the names of a setting's variable and its value, None to unset it; no name if the setting has no variable."""
     setting = registry.find(decision.id)
-    if decision.value is None:
-        for name in map(shlex.quote, (decision.name, *(setting.former_names if setting else ()))):
+    if decision.channel is Channel.PROCESS:
+        former_names = setting.former_names if setting and decision.value is None else ()
+        return (decision.name, *former_names), None if decision.value is None else str(decision.value)
+    variable = setting.variable if setting else None
+    if variable is None or (variable.any_value_enables and decision.value is False):
+        return (variable.name,) if variable else (), None
+    on_off = {True: variable.on, False: variable.off}
+    return (variable.name,), on_off[decision.value] if isinstance(decision.value, bool) else str(decision.value)
+
+
+def _lines(decision: Decision, names: Sequence[str], value: str | None, shell: str) -> Iterator[str]:
+    yield _comment(decision.why)
+    for name in map(shlex.quote, names):
+        if value is None:
             yield {"bash": f"unset {name}", "fish": f"set -e {name}", "docker": f"# leave {name} unset"}[shell]
-    else:
-        name, value = shlex.quote(decision.name), shlex.quote(str(decision.value))
-        template = {"bash": "export {}={}", "fish": "set -gx {} {}", "docker": "ENV {}={}"}[shell]
-        yield template.format(name, value)
+        else:
+            template = {"bash": "export {}={}", "fish": "set -gx {} {}", "docker": "ENV {}={}"}[shell]
+            yield template.format(name, shlex.quote(value))
 
 
 def _comment(text: str) -> str:

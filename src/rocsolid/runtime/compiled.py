@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from rocsolid.torchapi.config import modes
 from rocsolid.torchapi.config.scope import settings_scope
 from rocsolid.torchapi.dynamo.compile_hooks import (
     Compile,
+    CompileCancelled,
     CompiledRuns,
     add_compile_listener,
     frames_up,
@@ -34,6 +36,9 @@ from rocsolid.torchapi.user_frames import read_code_line, user_location
 
 _STATE_VARIABLE: Final = "__rocsolid_compiled__"  # the local variable of the wrapper that holds the CompileState
 _MAX_GUARDS_IN_MESSAGE: Final = 3
+_OWN_CODE: Final = str(
+    Path(__file__).parents[1]
+)  # functions of rocsolid that run inside a user's function do not count
 _NOTHING_COMPILED: Final = (
     "torch skipped it: it has no tensor operation, is disabled, or an earlier compile of the same code failed; "
     "torch._dynamo.reset() removes the marks of earlier failures"
@@ -155,8 +160,10 @@ class _CompileListener:
         if call is None:
             return nullcontext()
         state: CompileState = call.f_locals[_STATE_VARIABLE]
-        state.check(call, compile_)
         compile_.owner = state
+        if state.eager_only:  # another thread's compile was cancelled while this one waited for it
+            raise CompileCancelled
+        state.check(call, compile_)
         scope = ExitStack()
         scope.enter_context(settings_scope({d.id: d.value for d in _scoped_decisions(state.plan)}))
         if state.deadline_s is not None:
@@ -165,7 +172,7 @@ class _CompileListener:
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
         """Count the compile; after a cancelled one, the function runs in eager."""
-        if isinstance(compile_.owner, CompileState):
+        if isinstance(compile_.owner, CompileState) and not compile_.code.co_filename.startswith(_OWN_CODE):
             compile_.owner.count(compile_, compiled=compiled)
 
 

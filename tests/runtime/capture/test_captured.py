@@ -164,7 +164,10 @@ def test_auto_runs_in_eager_without_a_gpu() -> None:
     g = rs.capture(scaled)
     assert torch.equal(g(torch.ones(2)), torch.full((2,), 2.0))
     assert g.report().eager_calls == {"no device": 1}
-    assert rs.capture(scaled, backend="eager")(torch.ones(2)).sum() == 4
+    assert "no tensor of the call is on a GPU, so it runs in eager" in g.report().warning
+    on_request = rs.capture(scaled, backend="eager")
+    assert on_request(torch.ones(2)).sum() == 4
+    assert not on_request.report().warning
 
 
 def test_max_graphs_zero_captures_nothing(target: Any) -> None:

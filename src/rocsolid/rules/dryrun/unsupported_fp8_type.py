@@ -12,7 +12,9 @@ type, values are off by a factor of two.
     torch._scaled_mm(a.to(torch.float8_e4m3fn), ...)      # on gfx942
 
 ## Use instead
-    torch._scaled_mm(a.to(torch.float8_e4m3fnuz), ...)    # on gfx942; convert the values, never reinterpret the bytes
+    fp8 = torch.float8_e4m3fnuz                            # on gfx942; convert the values, never reinterpret the bytes
+    scale = a.abs().max() / torch.finfo(fp8).max           # 240, and 448 for e4m3fn: larger values become NaN
+    torch._scaled_mm((a / scale).to(fp8), ...)
 
 ## When to allow it
 When the type is only used for storage and is converted before computing.
@@ -56,7 +58,8 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             fp8_type=name,
             target=run.target,
             supported_types=" and ".join(supported) or "no FP8 type",
-            fix=f"Convert on {run.target}: x.to(torch.{equivalent})"
+            fix=f"Convert on {run.target}: x.to(torch.{equivalent}), with a scale that uses torch.finfo(torch.{equivalent}).max; "
+            "larger values become NaN or infinite."
             if equivalent
             else f"Compute in bfloat16 on {run.target}: x.to(torch.bfloat16)",
         )

@@ -31,7 +31,7 @@ _VENDOR_PREFIXES: Final = (
     "trtllm",
 )
 _NVIDIA_PACKAGES: Final = frozenset(
-    "cutlass cuda cuda_bindings tensorrt nvmath flashinfer deep_gemm cupy pynvml quack flash_mla tilelang nvidia".split()  # noqa: SIM905
+    "cutlass cuda cuda_bindings tensorrt nvmath flashinfer deep_gemm quack flash_mla tilelang nvidia".split()  # noqa: SIM905
 )
 _AMD_NAMES: Final = frozenset({"amd", "rocm", "hip", "aiter", "gfx942", "gfx950"})
 _NVIDIA_WORDS: Final = ("nvidia", "is_cuda", "is_nvidia", "version.cuda")

@@ -252,7 +252,8 @@ class Captured:
                 self._refuse(call, why)
                 return self._run_eager(function, call.args, call.kwargs, why.reason)
             if backend is None:
-                return self._run_eager(function, call.args, call.kwargs, Reason.NO_DEVICE)
+                reason = Reason.NO_DEVICE if self._options.backend == "auto" else Reason.EAGER_BACKEND
+                return self._run_eager(function, call.args, call.kwargs, reason)
             self._backend_name = backend.name
             if not self._survives_in_child(function, call):
                 return self._call_without_graph(function, call)

@@ -19,7 +19,7 @@ _MAX_INVALIDATION_REASONS: Final = 20
 _EXPECTED_REASONS: Final = (
     Reason.FIRST_CALL,
     Reason.CHECK,
-    Reason.NO_DEVICE,
+    Reason.EAGER_BACKEND,
 )  # eager calls for these reasons are no cause for a warning
 
 
@@ -137,11 +137,21 @@ class CaptureStats:
         self._eager_calls[reason] += 1
         if self._warning:
             return
+        if reason is Reason.NO_DEVICE and reason.value not in self._logged:
+            self._logged.add(reason.value)
+            _log.warning("%s", self._without_device())
         unexpected = sum(count for why, count in self._eager_calls.items() if why not in _EXPECTED_REASONS)
         if unexpected >= _WARN_AFTER_EAGER_CALLS and unexpected > self._past_replays + cache.replays:
             reasons = ", ".join(f"{why.value} ({count})" for why, count in self._eager_calls.most_common())
             self._warning = f"{self._name}: most calls run in eager instead of replaying a graph: {reasons}"
             _log.warning("%s\nmore: report() of the captured function lists every reason", self._warning)
+
+    def _without_device(self) -> str:
+        return f"{self._name}: no tensor of the call is on a GPU, so it runs in eager and nothing is captured"
+
+    def _current_warning(self) -> str:
+        only_without_device = self._eager_calls[Reason.NO_DEVICE] and not self._captures
+        return self._warning or (self._without_device() if only_without_device else "")
 
     def count_capture(self, entry: Entry) -> None:
         """Count a new graph and its comparisons with eager."""
@@ -200,5 +210,5 @@ class CaptureStats:
             check_failures=self._check_failures,
             bytes=cache.bytes,
             frozen=frozen,
-            warning=self._warning,
+            warning=self._current_warning(),
         )

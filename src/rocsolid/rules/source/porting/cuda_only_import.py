@@ -60,7 +60,6 @@ _PACKAGES = frozenset(
         "pynvml",
         "tensorrt",
         "torch_tensorrt",
-        "transformer_engine",
         "cutlass",
         "cuda",
         "nvidia",
