@@ -25,8 +25,8 @@ def torch_folder() -> Path:
     return Path(spec.origin).parent
 
 
-def test_lints_every_second_file_of_torch_without_a_crash(torch_folder: Path) -> None:
-    files = sorted(torch_folder.rglob("*.py"))[::2]
+def test_lints_every_third_file_of_torch_without_a_crash(torch_folder: Path) -> None:
+    files = sorted(torch_folder.rglob("*.py"))[::3]
     record = lint(files, Options(confidence="anywhere"), jobs=2, cache=None)
 
     assert [f for f in record.findings if f.code == "INT001"] == []
@@ -77,4 +77,4 @@ def test_a_cached_run_is_three_times_faster(torch_folder: Path, tmp_path: Path) 
     cold = run()
 
     # Files whose callers decide whether AMD GPUs reach a finding are parsed again.
-    assert cold / min(run() for _ in range(3)) >= 3
+    assert cold / min(run() for _ in range(2)) >= 3

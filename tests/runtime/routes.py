@@ -29,6 +29,7 @@ parser.add_argument("--guard", action="store_true")
 parser.add_argument("--pretend-rocm", action="store_true")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--only", default="")
+parser.add_argument("--routes", nargs="*", help="some of the routes; without it, all")
 ARGS = parser.parse_args()
 if ARGS.pretend_rocm:
     torch.version.hip = "7.1.0"  # before Inductor is imported
@@ -283,7 +284,7 @@ def main() -> None:
         from torch._inductor.cpu_vec_isa import pick_vec_isa
 
         pick_vec_isa()  # compiles small programs to detect the CPU's features; once is enough
-        json.dump({name: in_a_fork(run) for name, run in ROUTES.items()}, sys.stdout)
+        json.dump({name: in_a_fork(ROUTES[name]) for name in ARGS.routes or ROUTES}, sys.stdout)
     else:  # CUDA cannot be used after a fork
         with ThreadPoolExecutor(6) as pool:
             json.dump(dict(zip(ROUTES, pool.map(in_a_fresh_process, ROUTES), strict=True)), sys.stdout)
