@@ -44,18 +44,23 @@ def run(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace) -> "BreakReport":
     from rocsolid.cli.compiles import call_workload
     from rocsolid.measure.load_workload import load_workload
+    from rocsolid.model.progress import Step
     from rocsolid.observe.break_fix import with_fixes
     from rocsolid.observe.breaks import find_breaks
+    from rocsolid.report.progress import show_steps
 
-    with redirect_stdout(sys.stderr):
-        workload = load_workload(args.workload)
     reports: list[BreakReport] = []
     backend = "eager" if args.quick else "inductor"
-    with _quiet_dynamo():
+    with show_steps() as on_step, _quiet_dynamo():
+        on_step(Step(what="importing torch and building the workload", done=0, total=3))
+        with redirect_stdout(sys.stderr):
+            workload = load_workload(args.workload)
+        on_step(Step(what="compiling and calling it", done=1, total=3))
         call_workload(
             lambda: reports.append(find_breaks(workload.callable, workload.args, workload.kwargs, backend=backend)),
             args.workload,
         )
+        on_step(Step(what="checking fixes", done=2, total=3))
         with redirect_stdout(sys.stderr):
             return with_fixes(reports[0], workload.callable, workload.args, workload.kwargs)
 

@@ -156,7 +156,7 @@ class VerifyReport(NotebookResult):
         return "\n".join(lines)
 
 
-_HEADINGS = ("result", "verdict", "vs eager", "error", "eager's error", "largest", "cosine", "inputs")
+_HEADINGS = ("result", "verdict", "vs eager", "error", "eager's", "largest", "inputs")
 
 
 def _form_lines(form: FormCheck) -> list[str]:
@@ -179,12 +179,11 @@ def _row(output: OutputCheck) -> tuple[str, ...]:
     error = output.error or output.difference
     return (
         f"{output.path} ({output.dtype})",
-        output.verdict.value,
+        output.verdict.value.removeprefix("different but "),
         _number(output.difference.relative_l2),
         _number(output.error.relative_l2) if output.error else "-",
         _number(output.eager_error.relative_l2) if output.eager_error else "-",
         _number(error.largest),
-        f"{error.cosine:.6f}",
         f"x {output.scale:g}",
     )
 

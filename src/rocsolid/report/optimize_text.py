@@ -38,11 +38,9 @@ def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str =
 def _form(result: FormResult, width: int, terminal: Terminal) -> Iterator[str]:
     marker = "*" if result.outcome is FormOutcome.CHOSEN else " "
     label = terminal.paint(f"{marker} {result.label:<{width}}", *_COLOURS.get(result.outcome, ()))
-    parts = [str(result.timing) if result.timing else result.outcome.value]
-    if result.against_eager:
-        parts.append(f"{result.against_eager.speedup:.2f} times as fast")
-    yield f"{label}  {', '.join(parts)}"
-    details = [f"set-up {result.setup_s:.1f} s"]
+    yield f"{label}  {result.timing or result.outcome.value}"
+    details = [f"{result.against_eager.speedup:.2f} times as fast as eager"] if result.against_eager else []
+    details.append(f"set-up {result.setup_s:.1f} s")
     if result.relative_error is not None:
         details.append(f"relative error {result.relative_error:.1e}")
     if result.why:
