@@ -17,7 +17,7 @@ from tests.support import ROOT, clean_environ, make_env, run_python, with_path
 
 import rocsolid as rs
 from rocsolid.catalog.profiles import resolve
-from rocsolid.errors import CompileDeadlineError, PlanError, RecompileError
+from rocsolid.errors import CompileDeadlineError, PlanError, RecompileError, UsageError
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Channel
@@ -239,6 +239,23 @@ def test_threads_that_wait_for_a_cancelled_compile_do_not_compile_again() -> Non
     report = compiled.rocsolid.report()
     assert (report.compiles, report.recompiles, len(report.eager)) == (0, 0, 1)
     assert report.counters()["rocsolid_eager_fallbacks"] == 1
+
+
+def test_after_seal_a_new_shape_can_run_in_eager() -> None:
+    import torch
+
+    compiled = compile_with_plan(plan(), lambda x: x * 5, backend="eager", dynamic=False)
+    compiled(torch.ones(2))
+    compiled.rocsolid.seal(otherwise="eager")
+    for rows in (3, 3, 2):
+        assert compiled(torch.ones(rows)).tolist() == [5.0] * rows
+
+    report = compiled.rocsolid.report()
+    assert (report.compiles, report.refused_compiles, report.eager) == (1, 2, ())
+    assert report.counters()["rocsolid_refused_compiles_total"] == 2
+    assert "2 refused compiles" in str(report)
+    with pytest.raises(UsageError, match="use 'raise' or 'eager'"):
+        compiled.rocsolid.seal(otherwise="wait")
 
 
 def test_functions_of_rocsolid_are_not_counted_as_fallbacks() -> None:

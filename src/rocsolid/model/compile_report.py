@@ -26,6 +26,7 @@ class CompileReport(NotebookResult):
     recompiles: int
     eager: tuple[EagerFallback, ...] = ()
     interventions: tuple[Intervention, ...] = ()  # refused values
+    refused_compiles: int = 0  # calls that ran in eager after `seal(otherwise="eager")`
 
     def counters(self) -> dict[str, int]:
         """Return flat numbers for a server's metrics, such as `rocsolid_compiles_total`."""
@@ -34,11 +35,13 @@ class CompileReport(NotebookResult):
             "rocsolid_recompiles_total": self.recompiles,
             "rocsolid_eager_fallbacks": len(self.eager),
             "rocsolid_refused_values": len(self.interventions),
+            "rocsolid_refused_compiles_total": self.refused_compiles,
         }
 
     def __str__(self) -> str:
         counts = [_count(self.compiles, "compile"), _count(self.recompiles, "recompile")]
         counts += [_count(len(self.eager), "fallback") + " to eager", _count(len(self.interventions), "refused value")]
+        counts += [_count(self.refused_compiles, "refused compile")] if self.refused_compiles else []
         lines = [f"{self.name}: {', '.join(counts)}"]
         lines += [f"  runs in eager: {fallback}" for fallback in self.eager]
         lines += [f"  {line}" for refused in self.interventions for line in str(refused).splitlines()]

@@ -11,7 +11,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from rocsolid.catalog.recompiles import RECOMPILE_CAUSES
-from rocsolid.errors import RecompileError
+from rocsolid.errors import RecompileError, UsageError
 from rocsolid.model.compile_report import CompileReport, EagerFallback
 from rocsolid.model.finding import Finding
 from rocsolid.model.intervention import Intervention
@@ -57,6 +57,8 @@ class CompileState:
     deadline_s: float | None = None
     max_recompiles: int | None = None
     sealed: bool = False
+    sealed_calls: str = "raise"  # what a call does that would compile after `seal()`: "raise" or "eager"
+    refused_compiles: int = 0  # calls that ran in eager because of that
     compiled_calls: list[CallSignature] = field(default_factory=list)  # the calls that triggered a compile
     compiled_code: set[CodeType] = field(default_factory=set)  # the function, and its parts after graph breaks
     recompiles: int = 0  # the number of recompiles so far
@@ -81,6 +83,7 @@ class CompileState:
             recompiles=self.recompiles,
             eager=tuple(self.eager),
             interventions=self.interventions,
+            refused_compiles=self.refused_compiles,
         )
 
     def run_in_eager(self, why: str) -> None:
@@ -99,14 +102,24 @@ class CompileState:
             self.eager.append(EagerFallback(function=compile_.name, why=reason))
             _log.info("%s runs in eager: %s", compile_.name, reason)
 
-    def seal(self) -> None:
-        """Forbid new compiles of this function: from now on they raise RecompileError, which describes what changed."""
-        self.sealed = True
+    def seal(self, otherwise: str = "raise") -> None:
+        """Forbid new compiles of this function. A call that would compile raises RecompileError, which describes what changed.
+
+        With `otherwise="eager"` such a call runs in eager instead, and `report().refused_compiles` counts it.
+        """
+        if otherwise not in ("raise", "eager"):
+            msg = f"seal(otherwise={otherwise!r}): use 'raise' or 'eager'"
+            raise UsageError(msg)
+        self.sealed, self.sealed_calls = True, otherwise
 
     def check(self, call: FrameType, compile_: Compile) -> None:
         """Count a compile; raise RecompileError if the function is sealed or `max_recompiles` is reached."""
         signature = signature_of(call.f_locals["args"], call.f_locals["kwargs"], self.parameters)
         is_recompile = compile_.code in self.compiled_code
+        if self.sealed and self.sealed_calls == "eager" and not compile_.full_graph:
+            self.refused_compiles += 1
+            _log.debug("%s", self._error_message(signature, compile_))
+            raise CompileCancelled
         if self.sealed or (is_recompile and self.max_recompiles is not None and self.recompiles >= self.max_recompiles):
             raise RecompileError(self._error_message(signature, compile_))
         self.compiled_code.add(compile_.code)
