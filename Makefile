@@ -14,7 +14,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
 
 # Two jobs for two cores, because most tests use one: the checks and these tests take about as long as all other tests.
-SLOW_TESTS := tests/runtime/test_routes.py tests/runtime/capture/test_state_machine.py tests/runtime/capture/test_reached_state.py tests/optimize tests/observe tests/ops tests/probe tests/verify tests/test_docs.py
+SLOW_TESTS := tests/runtime/test_routes.py tests/runtime/capture/test_state_machine.py tests/runtime/capture/test_reached_state.py tests/optimize tests/observe tests/ops tests/probe tests/verify tests/tune tests/test_docs.py
 test: $(VENV)/.test browser
 	@$(MAKE) --no-print-directory --jobs=2 checks-and-slow-tests other-tests
 
