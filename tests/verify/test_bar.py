@@ -4,6 +4,7 @@ The same share holds for cases by somebody who knew only the documentation.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.verify import outside_cases
@@ -96,3 +97,15 @@ def test_an_overflow_in_lower_precision_is_found_where_it_happens() -> None:
     assert report.culprit
     assert report.culprit.location.endswith("wide = x.float()")
     assert "aten.pow.Tensor_Scalar is the first with a wrong result" in report.culprit.detail
+
+
+def test_a_model_that_compiles_itself_is_compared_with_eager() -> None:
+    import torch
+
+    class Wrong(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x * 2 if torch.compiler.is_compiling() else x * 3
+
+    compiled = torch.compile(Wrong(), backend="eager")
+
+    assert rs.verify(compiled, compiled, torch.randn(4), culprit=False).wrong

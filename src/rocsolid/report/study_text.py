@@ -100,9 +100,15 @@ def ab_text(result: ABResult, terminal: Terminal) -> str:
         terminal.paint(headline, "bold"),
         f"  a  {result.timing_a}  {result.a}",
         f"  b  {result.timing_b}  {result.b}",
-        f"  {rounds} in {processes} per side; noise: processes that run the same variant differ by {comparison.noise:.1%}",
+        terminal.wrap(
+            f"{rounds} in {processes} per side; noise: processes that run the same variant differ by {comparison.noise:.1%}",
+            indent="  ",
+        ),
         f"  {result.workload} on {result.machine.get('device', '?')}, torch {result.machine.get('torch', '?')}",
     ]
+    if any(side.startswith("git:") for side in (result.a, result.b)):
+        note = "results of a and b were not compared with each other: rs.verify(new, old, example_inputs) compares two versions"
+        rows.append(terminal.wrap(note, indent="  "))
     return "\n".join(rows) + "\n"
 
 

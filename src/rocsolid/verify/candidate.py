@@ -1,7 +1,7 @@
 """Compares a candidate with eager and with the model in higher precision, over several sets of values and scales of the inputs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -87,7 +87,15 @@ class Baseline:
             )
         return FormCheck(form=form, outputs=table.checks(), notes=tuple(notes))
 
-    def run(self, function: Callable[..., Any], example: Example, seed: int, state: "_TensorState") -> ExampleRun:
+    def run(
+        self,
+        function: Callable[..., Any],
+        example: Example,
+        seed: int,
+        state: "_TensorState",
+        *,
+        in_eager: bool = False,
+    ) -> ExampleRun:
         """Call a function as often as needed with one set of inputs and one seed, and restore what it changes."""
 
         def calls(*args: Any, **kwargs: Any) -> Any:
@@ -95,7 +103,8 @@ class Baseline:
 
         torch.manual_seed(seed)
         try:
-            return example.run(calls)
+            with _in_eager() if in_eager else nullcontext():
+                return example.run(calls)
         finally:
             state.restore()
 
@@ -109,7 +118,8 @@ class Baseline:
 
         torch.manual_seed(seed)
         try:
-            return example.run_reference(calls, eager.written, round_to=round_to)
+            with _in_eager():
+                return example.run_reference(calls, eager.written, round_to=round_to)
         finally:
             state.restore()
 
@@ -129,7 +139,7 @@ def measure_baseline(
     baseline = Baseline(model, tolerance)
     state = _TensorState([model])
     generators = random_state()
-    first = baseline.run(model, examples[0], 0, state)
+    first = baseline.run(model, examples[0], 0, state, in_eager=True)
     baseline.draws_random = has_drawn([*_seeded_state(0), *generators[1:]])
     if baseline.draws_random:
         baseline.notes[
@@ -148,7 +158,7 @@ def _add_case(
     baseline: Baseline, example: Example, seed: int, scale: float, state: "_TensorState", *, deterministic: bool
 ) -> None:
     try:
-        eager = baseline.run(baseline.model, example, seed, state)
+        eager = baseline.run(baseline.model, example, seed, state, in_eager=True)
     except Exception as error:
         if not baseline.cases:
             raise
@@ -156,7 +166,7 @@ def _add_case(
         return
     case = _Case(example=example, seed=seed, scale=scale, eager=eager)
     if deterministic:
-        second = baseline.run(baseline.model, example, seed, state)
+        second = baseline.run(baseline.model, example, seed, state, in_eager=True)
         case.spread = spread_between(eager.leaves, second.leaves)
         if any(error.mismatched or error.special for error in case.spread):
             spread = max(error.relative_l2 for error in case.spread)
@@ -254,6 +264,12 @@ class _TensorState:
                     self.changed_once = True
                     with torch.inference_mode(tensor.is_inference()):
                         tensor.copy_(saved)
+
+
+def _in_eager() -> AbstractContextManager[None]:
+    """Run functions in eager inside the block, also those that the model itself has compiled."""
+    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def _failed(why: str, scale: float) -> OutputCheck:
