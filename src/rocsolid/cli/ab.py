@@ -8,9 +8,9 @@ Examples:
   rocsolid ab model.py:build --a git:main --b git:HEAD                    two commits, each in its own work tree
   rocsolid ab model.py:build --a git:HEAD,form=eager --b form=eager       a commit compared with the working files
 
-The verdict on b is FASTER, SLOWER, SAME, or UNSURE if identical processes differ too much to decide. The results of each side
-must match those of its own eager; results of two commits are not compared with each other: rs.verify does that. Besides settings, a side can have form=compiled, form=regional (compile each repeated layer) or form=eager, and
-graph=true or graph=false.
+The verdict on b is FASTER, SLOWER, SAME, or UNSURE if identical processes differ too much to decide. The results of each side must
+match those of its own eager. Results of two commits are not compared with each other: rs.verify does that. Besides settings, a side
+can have form=compiled, form=regional (compile each repeated layer) or form=eager, and graph=true or graph=false.
 
 """
 
