@@ -298,3 +298,12 @@ def test_after_a_deadline_trip_the_class_is_still_compiled() -> None:
     assert compiled.setup_s > 0.05
     again = results(rs.optimize(Wave(), torch.ones(4)).report())[Form.COMPILED]
     assert again.timing is not None  # the code of the first call is used again: it ran compiled, without a compile
+
+
+def test_a_function_that_compiles_itself_is_not_called_eager() -> None:
+    compiled = torch.compile(lambda x: x * 2, backend="eager")
+    plain = rs.optimize(lambda x: x * 2, torch.ones(2), budget_s=0).report().forms[0]
+    own = rs.optimize(lambda x: compiled(x) + 1, torch.ones(2), budget_s=0).report().forms[0]
+
+    assert not plain.why
+    assert "the function calls torch.compile itself, so this is your compiled code" in own.why

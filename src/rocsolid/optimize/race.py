@@ -139,7 +139,14 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
 
 
 def _check_compiled(result: FormResult, function: Any, compiled_runs: CompiledRuns) -> FormResult:
-    """Reject a form from `rs.compile` that ran in eager, and say why; a part that runs in eager is only mentioned."""
+    """Reject a form from `rs.compile` that ran in eager, and say why; a part that runs in eager is only mentioned.
+
+    Say it, too, if a function that is taken for eager has compiled itself.
+    """
+    if result.form is Form.EAGER and compiled_runs.ran_compiled:
+        why = "the function calls torch.compile itself, so this is your compiled code: pass the function without it"
+        _log.warning("%s", why)
+        return replace(result, why="; ".join(filter(None, (result.why, why))))
     states = compile_states(function.__rocsolid_function__ if isinstance(function, Captured) else function)
     reasons = [fallback.why for state in states for fallback in state.report().eager]
     if states and compiled_runs.only_eager:

@@ -232,6 +232,11 @@ class CompiledRuns:
         ran_compiled = self._graphs or (self._cache_hits and not self._without_graph)
         return self._can_count and not ran_compiled
 
+    @property
+    def ran_compiled(self) -> bool:
+        """Whether compiled code ran; False if this torch cannot tell."""
+        return self._can_count and not self.only_eager
+
     def __enter__(self) -> "CompiledRuns":
         self._remove = add_compile_listener(self)
         config = sys.modules.get("torch._dynamo.config")
