@@ -241,7 +241,7 @@ def test_threads_that_wait_for_a_cancelled_compile_do_not_compile_again() -> Non
     assert report.counters()["rocsolid_eager_fallbacks"] == 1
 
 
-def test_after_seal_a_new_shape_can_run_in_eager() -> None:
+def test_after_seal_a_new_shape_can_run_in_eager(caplog: pytest.LogCaptureFixture) -> None:
     import torch
 
     compiled = compile_with_plan(plan(), lambda x: x * 5, backend="eager", dynamic=False)
@@ -254,6 +254,8 @@ def test_after_seal_a_new_shape_can_run_in_eager() -> None:
     assert (report.compiles, report.refused_compiles, report.eager) == (1, 2, ())
     assert report.counters()["rocsolid_refused_compiles_total"] == 2
     assert "2 refused compiles" in str(report)
+    (logged,) = (text for r in caplog.records if "others like it run in eager" in (text := r.getMessage()))
+    assert "was float32[2], is now float32[3]" in logged  # once, with what changed
     with pytest.raises(UsageError, match="use 'raise' or 'eager'"):
         compiled.rocsolid.seal(otherwise="wait")
 

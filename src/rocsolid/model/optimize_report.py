@@ -25,6 +25,9 @@ class FormOutcome(Enum):
     SKIPPED = "skipped"  # no time was left in the budget
 
 
+RATIO_NOTE = "ratios compare with eager in the same rounds; the times of different lines come from different rounds"
+
+
 def form_label(form: Form, settings: Mapping[str, Value]) -> str:
     """Return a form and its settings as text, such as `compiled, cpp_wrapper=True`."""
     return ", ".join((form.label, *(f"{name.partition('.')[2]}={value}" for name, value in settings.items())))
@@ -105,9 +108,7 @@ class OptimizeReport(NotebookResult):
             f"  noise of this run: {self.noise:.1%}",
         ]
         if any(form.settings for form in self.forms):
-            lines.append(
-                "  each ratio was measured in turns with eager; times of different lines are of different minutes"
-            )
+            lines.append(f"  {RATIO_NOTE}")
         if self.unused_because:
             lines.append(f"  not in use: {self.unused_because}; the model runs in eager")
         if self.longest_call_ms is not None:

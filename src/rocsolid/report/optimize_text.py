@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rocsolid.model.form import Form
-from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
+from rocsolid.model.optimize_report import RATIO_NOTE, FormOutcome, FormResult, OptimizeReport
 from rocsolid.report.terminal import Terminal
 
 _COLOURS = {
@@ -26,6 +26,8 @@ def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str =
     if any(result.timing for result in report.forms):
         busy = " (large: the machine is busy, measure again)" if report.noise > _LARGE_NOISE else ""
         lines.append(f"  noise of this run: {report.noise:.1%}{busy}")
+    if any(result.settings for result in report.forms):
+        lines.append(terminal.wrap(RATIO_NOTE, indent="  "))
     if report.unused_because:
         lines.append(terminal.wrap(f"not in use: {report.unused_because}; the model runs in eager", indent="  "))
     if report.longest_call_ms is not None:

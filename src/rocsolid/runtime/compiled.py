@@ -36,9 +36,8 @@ from rocsolid.torchapi.user_frames import read_code_line, user_location
 
 _STATE_VARIABLE: Final = "__rocsolid_compiled__"  # the local variable of the wrapper that holds the CompileState
 _MAX_GUARDS_IN_MESSAGE: Final = 3
-_OWN_CODE: Final = str(
-    Path(__file__).parents[1]
-)  # functions of rocsolid that run inside a user's function do not count
+# Functions of rocsolid that run inside a user's function do not count.
+_OWN_CODE: Final = f"{Path(__file__).parents[1]}/"
 _NOTHING_COMPILED: Final = (
     "torch skipped it: it has no tensor operation, is disabled, or an earlier compile of the same code failed; "
     "torch._dynamo.reset() removes the marks of earlier failures"
@@ -117,8 +116,11 @@ class CompileState:
         signature = signature_of(call.f_locals["args"], call.f_locals["kwargs"], self.parameters)
         is_recompile = compile_.code in self.compiled_code
         if self.sealed and self.sealed_calls == "eager" and not compile_.full_graph:
+            if not self.refused_compiles:
+                _log.warning(
+                    "%s\n  this call and others like it run in eager", self._error_message(signature, compile_)
+                )
             self.refused_compiles += 1
-            _log.debug("%s", self._error_message(signature, compile_))
             raise CompileCancelled
         if self.sealed or (is_recompile and self.max_recompiles is not None and self.recompiles >= self.max_recompiles):
             raise RecompileError(self._error_message(signature, compile_))

@@ -185,12 +185,12 @@ class _Bench:
             recorder = stack.enter_context(CompileRecorder())
             if leave_out:
                 stack.enter_context(_left_out(self._model, leave_out))
-            one_graph = only_graph(graph, backend) if graph is not None else None
-            compiled = (
-                compile_with_plan(self._plan, module)
-                if backend == "inductor" and graph is None
-                else torch.compile(module, backend=one_graph or backend)
-            )
+            if graph is not None:
+                compiled = torch.compile(module, backend=only_graph(graph, backend))
+            elif backend == "inductor":
+                compiled = compile_with_plan(self._plan, module)
+            else:
+                compiled = torch.compile(module, backend=backend)
             check = baseline.check("compiled", compiled)
             kernels = [kernel.name for graph in recorder.graphs for kernel in graph.kernels]
         return {

@@ -10,7 +10,7 @@ Each product has its own launch, reads the input again, and fills the GPU worse 
 batches, one product takes about as long as the longest of them.
 
 ## Example
-    3 aten::addmm 141x512 in a row, 4 times: 0.21 ms
+    3 matrix products with inputs of 8x64 follow each other 10 times: 30.00 ms
 
 ## Use instead
     self.qkv = nn.Linear(dim, 3 * dim)            # instead of self.q, self.k, self.v

@@ -63,15 +63,13 @@ def _describe(debug_info: Callable[[], str]) -> tuple[str, str]:
     return debug_info(), ""
 
 
-def only_graph(number: int, backend: str) -> Callable[..., Any] | None:
-    """Return a backend that compiles only the graph with this number, and runs the others as traced; None on a torch without it."""
-    lookup = _LOOKUP_BACKEND.find()
-    if lookup is None:
-        return None
+def only_graph(number: int, backend: str) -> Callable[..., Any]:
+    """Return a backend that compiles only the graph with this number, and runs the others as traced."""
+    compile_graph = _LOOKUP_BACKEND.get()(backend)
     numbers = count()
 
     def compile_one(graph: Any, inputs: Any) -> Any:
-        return lookup(backend)(graph, inputs) if next(numbers) == number else graph.forward
+        return compile_graph(graph, inputs) if next(numbers) == number else graph.forward
 
     return compile_one
 
