@@ -3,10 +3,12 @@
 Each case is a small program in its own module: two calls, one change, two calls. A twin runs in eager.
 """
 
+import cProfile
 import textwrap
 import threading
 import types
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,9 @@ import pytest
 
 pytest.importorskip("torch")
 import torch
+
+import rocsolid as rs
+from rocsolid.runtime.capture.state_snapshot import CapturedState
 
 pytestmark = pytest.mark.torch
 
@@ -122,6 +127,18 @@ def check(target: Any, case: Case, **options: Any) -> Any:
 
 # Plain values: where they can be.
 PLACES = [
+    *cases(
+        "method with a computed name",
+        """
+        scale = 2.0
+        class Steps:
+            def step_one(self, x): return x * scale
+        steps = Steps()
+        def program(x): return getattr(steps, "_".join(["step", "one"]))(x)
+        """,
+        "scale = 3.0",
+        "Steps.step_one.__code__ = (lambda self, x: x - 1).__code__",
+    ),
     *cases("global", "scale = 2.0\ndef program(x): return x * scale", "scale = 3.0"),
     *cases(
         "global that another function reads",
@@ -1214,6 +1231,16 @@ UNCHANGED = [
     ),
     *cases("weight in place", "w = tensor()\ndef program(x): return x * w", "w.mul_(2)"),
     *cases("global that is not read", "w = tensor()\nother = 1\ndef program(x): return x * w", "other = 2"),
+    *cases(
+        "function that is not executed",
+        """
+        rare_scale = 3.0
+        def rare(x): return x * rare_scale
+        is_rare = False
+        def program(x): return rare(x) if is_rare else x * 2
+        """,
+        "rare_scale = 4.0",
+    ),
 ]
 
 
@@ -1222,6 +1249,56 @@ def test_what_does_not_matter_keeps_the_graph(target: Any, case: Case) -> None:
     g = check(target, case)
     assert g.report().replays == 4
     assert not g.report().invalidated
+
+
+def test_globals_that_change_between_calls_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a script whose loop is at top level: each step assigns globals that the function does not read."""
+    built = Built(Case(name="", source="w = tensor()\ndef program(x): return x * w", change=""), "cpu")
+    g = rs.capture(built["program"], backend="record", verify="off")
+    x = torch.ones(4)
+    g(x)
+    details: list[Any] = []
+    monkeypatch.setattr(CapturedState, "changes", lambda *_: details.append(1) or [])
+    for step in range(3):
+        vars(built.module)["step"] = step
+        g(x)
+
+    assert g.report().replays == 3
+    assert not details
+
+
+@pytest.mark.parametrize("how", ["profiler", "thread pool"])
+def test_where_executed_functions_are_not_known_all_are_watched(how: str) -> None:
+    source = """
+    from concurrent.futures import ThreadPoolExecutor
+    pool = ThreadPoolExecutor(1)
+    scale = 2.0
+    def scaled(x): return x * scale
+    def program(x): return x + pool.submit(scaled, x).result() if pooled else scaled(x)
+    """
+    built = Built(Case(name="", source=f"pooled = {how == 'thread pool'}" + textwrap.dedent(source), change=""), "cpu")
+    g = rs.capture(built["program"], backend="record", verify="off")
+    x = torch.ones(4)
+    built["pool"].submit(int).result()  # starts the thread
+    profiler = cProfile.Profile()
+    with profiler if how == "profiler" else nullcontext():
+        before = g(x)
+    g(x)
+    vars(built.module)["scale"] = 3.0
+
+    assert torch.equal(g(x), before + 1)
+
+
+def test_an_object_that_answers_for_the_class_it_wraps() -> None:
+    """As the result of `rs.optimize` does, and mocks and proxies do."""
+    wrapped = property(lambda _: Case)
+    proxy = type("Proxy", (), {"__class__": wrapped, "scale": 2.0})()
+    g = rs.capture(lambda x: x * proxy.scale, backend="record")
+    x = torch.ones(4)
+
+    assert [g(x).tolist(), g(x).tolist()] == [[2.0] * 4] * 2
+    assert g.report().refusals == ()
+    assert g.report().replays == 1
 
 
 MODES: dict[str, Any] = {

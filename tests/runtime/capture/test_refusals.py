@@ -327,7 +327,8 @@ def test_a_function_that_branches_on_capture_is_compared_on_that_branch(target: 
         "capturing",
         "capturing",
         "capturing",
-    ]  # the call itself, two warm-ups, the capture
+        "capturing",
+    ]  # the call itself, two warm-ups, the run that shows what is executed, the capture
     assert not _is_capturing()
 
 

@@ -22,7 +22,13 @@ from rocsolid.runtime.capture.entry import Entry, WriteEffects, build_entry, mem
 from rocsolid.runtime.capture.inputs import make_buffers
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import Outputs
-from rocsolid.runtime.capture.reachable_state import Content, ReachableState, collect_reachable
+from rocsolid.runtime.capture.reachable_state import (
+    Content,
+    ExecutedCode,
+    ReachableState,
+    collect_reachable,
+    record_executed_code,
+)
 from rocsolid.runtime.capture.state_snapshot import (
     CapturedState,
     HostRngSnapshot,
@@ -81,6 +87,7 @@ class FirstRun:
             leaf.path for leaf, spec in zip(call.tensors, specs, strict=True) if spec_of(leaf.value) != spec
         ]
         self.state = collect_reachable(function, call.identity_arguments)
+        self.state_to_watch = self.state  # after the warm-up: what the executed functions reach
         known = {id(ref.value) for ref in known_before}
         created = [(ref.path, ref.value) for ref in self.state.tensors if id(ref.value) not in known]
         written_state = list(
@@ -157,7 +164,7 @@ def _capture_inference(
             graph=graph,
             buffers=first.buffers,
             outputs=outputs,
-            captured_state=CapturedState(first.state, call.device, owner),
+            captured_state=CapturedState(first.state_to_watch, call.device, owner),
             ordering=backend.ordering(),
             effects=first.effects,
             output_mode=options.outputs,
@@ -252,6 +259,9 @@ def _warm_up_and_capture(
     with backend.warm_up_scope():
         warm_up(body, first, initial, options.warmups)
         initial.restore()
+        with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
+            executed = _executed_code(body)
+    first.state_to_watch = collect_reachable(function, call.identity_arguments, executed)
     missing = backend.missing_memory(sum(buffer.memory.nbytes for buffer in first.buffers))
     if missing:
         raise CannotCapture(
@@ -273,6 +283,15 @@ def _warm_up_and_capture(
         graph.close()
         raise CannotCapture(Reason.NO_GPU_WORK, "the call launches no work that a graph could replay")
     return graph, result
+
+
+def _executed_code(body: Callable[[], Any]) -> ExecutedCode | None:
+    """Run the call once more, in eager because compiled code does not show what was compiled, and return which functions it executes."""
+    try:
+        with uncompiled():
+            return record_executed_code(body)
+    except Exception:  # noqa: BLE001 - in eager it may need more memory, for example; then every reachable function is watched
+        return None
 
 
 def new_session(function: Function, first: FirstRun, options: Options, backend: Backend) -> Session:

@@ -114,14 +114,14 @@ class Captured:
             tensors = path.read(args, kwargs)
             if tensors is None:
                 continue
-            filled = all(map(is_, tensors, path.static_inputs))
+            filled = path.static_inputs is not None and all(map(is_, tensors, path.static_inputs))
             if (
                 not (filled or path.matches(*tensors))
                 or not path.same_torch_state()
                 or _inference_mode() is not path.inference_mode
                 or _count_dispatch_modes()
-                or _count_function_modes() != len(path.function_modes)
-                or (path.function_modes and path.function_modes != function_modes())
+                or _count_function_modes() != path.mode_count
+                or (path.mode_count and path.function_modes != function_modes())
             ):
                 continue
             if _thread.inside_capture:
@@ -455,6 +455,8 @@ class Captured:
             raise CaptureError(msg)
         self._add_fast_path(call, entry)
         entry.stats.buffers_lent = True
+        for path in self._fast_paths:
+            path.lend_inputs()
         tensors = [
             buffer.lend(tuple(dim.length for dim in call.bucketed if dim.tensor == index))
             if isinstance(buffer, PaddedBuffer)

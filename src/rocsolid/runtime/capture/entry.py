@@ -73,7 +73,7 @@ class EntryStats:
         self.check_at = _NEVER if calls is None else self.replays + calls - 1
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True, weakref_slot=True)
 class Entry:
     """A captured call. Complete when it is built; what changes later is in `stats`."""
 
@@ -86,6 +86,7 @@ class Entry:
     input_bounds: list[int]  # the first and the end address of each buffer, sorted
     outputs: Outputs
     captured_state: CapturedState
+    state_check: Callable[[], bool]  # its quick check
     ordering: Ordering
     lock: Any  # the lock of the ordering
     written_arguments: tuple[int, ...]  # indices of tensors that the function writes to
@@ -143,7 +144,7 @@ class Entry:
                 stats.failure = failure
                 return SEGMENT_FAILED
             # The replay only launched the work, so the CPU checks this while the GPU runs it.
-            if not self.check_before_replay and not self.captured_state.is_unchanged():
+            if not (self.check_before_replay or self.state_check() or self.captured_state.is_unchanged()):
                 return INVALID
             stats.replays += 1
             return result
@@ -268,6 +269,7 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         input_bounds=sorted(bound for buffer in buffers if buffer.memory.numel() for bound in _bounds(buffer.memory)),
         outputs=outputs,
         captured_state=captured_state,
+        state_check=captured_state.quick_check,
         ordering=ordering,
         lock=ordering.lock,
         written_arguments=effects.arguments,

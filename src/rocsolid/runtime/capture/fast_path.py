@@ -38,17 +38,23 @@ class FastPath:
         self.matches = tensor_check(tensors, free_dims)
         self.same_torch_state = state_check()
         self.function_modes = function_modes()
+        self.mode_count = len(self.function_modes)
         self.inference_mode = torch.is_inference_mode_enabled()
         self.entry: Entry | None = None if call.bucketed else entry
-        # A caller may pass the static inputs themselves, which then need no copy. With buckets this cannot happen; `[None]` is
-        # different from the tensors of every call.
-        self.static_inputs: Sequence[Any] = [None] if call.bucketed else entry.static_inputs
+        # A caller that has them from `inputs()` may pass the static inputs themselves, which then need no copy; not with buckets.
+        self.static_inputs: Sequence[Any] | None = None
+        self.lend_inputs()
         self._dims: list[tuple[int, int, Bucket]] = []
         self._entries: dict[tuple[Any, ...], Entry] = {}
         if call.bucketed:
             used_buckets = [bucket for leaf in call.tensors for bucket in buckets.get(leaf.path, ())]
             self._dims = [(x.tensor, x.dim, bucket) for x, bucket in zip(call.bucketed, used_buckets, strict=True)]
             self.add(call, entry)
+
+    def lend_inputs(self) -> None:
+        """From now on, calls may pass the static inputs of the entry, if `inputs()` has returned them."""
+        if self.entry is not None and self.entry.stats.buffers_lent:
+            self.static_inputs = self.entry.static_inputs
 
     def add(self, call: Call, entry: Entry) -> None:
         """Use this entry for calls with these bucket sizes."""

@@ -3,9 +3,10 @@
 A graph contains the addresses and values of this state at the time of the capture. `state_snapshot.py` takes snapshots of it: to
 restore it after the warm-up runs, to detect side effects that no replay repeats, and to detect at each replay what has changed.
 
-The walk follows values, not the program: it visits every attribute of every object, but of the methods of a class only those whose
-names occur in code that was visited before. It does not look into objects of torch's internals, of the standard library (except
-its containers) and of extension modules.
+The walk follows values, not the program: it visits every attribute of every object. Of the functions and methods it visits those
+that a run of the call executed: as long as nothing that they read has changed, another run executes the same ones. Before there was
+such a run, it visits every function, and every method whose name occurs in code that was visited before. It does not look into
+objects of torch's internals, of the standard library (except its containers) and of extension modules.
 """
 
 import array
@@ -23,6 +24,7 @@ import warnings
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -56,7 +58,7 @@ _IGNORED_METHODS: Final = _CONSTRUCTORS | {
     "__del__", "__repr__", "__str__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__",
     "__deepcopy__", "__init_subclass__", "__set_name__", "__class_getitem__", "__dir__", "__sizeof__", "__subclasshook__",
 }  # fmt: skip
-# Code without these names, and without a name that contains "grad", reads no `.grad`.
+# Code without these names, and without a name that contains "grad" (but not "gradient"), reads no `.grad`.
 _GRADIENT_NAMES: Final = frozenset({"backward", "step"})
 _GRAD_MODE_NAMES: Final = frozenset(
     {
@@ -79,6 +81,7 @@ _IMPORT_MACHINERY: Final = (
     "__spec__",
 )  # globals of every module; they reach importers and their caches
 _UNKNOWN_POSITION: Final = "unknown"  # of an iterator
+_EXECUTOR_FILE: Final = ThreadPoolExecutor.submit.__code__.co_filename
 _CONSTANTS: Final = (type(None), bool, int, float, complex, str, bytes, type(...), torch.dtype, torch.device, Enum)
 
 
@@ -161,17 +164,50 @@ class ReachableState:
         return replace(self, tensors=tensors, attributes=attributes)
 
 
+ExecutedCode = Mapping[types.CodeType, dict[str, Any]]  # the code of functions, and their globals
+
+
+def record_executed_code(body: Callable[[], Any]) -> ExecutedCode | None:
+    """Run a call and return which Python functions it executed; None when that cannot be known.
+
+    It cannot be known if another profiler is active, and if the call passes functions to other threads.
+    """
+    if sys.getprofile() is not None or threading.getprofile() is not None:
+        return None
+    executed: dict[types.CodeType, dict[str, Any]] = {}
+
+    def profile(frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code not in executed:
+            executed[frame.f_code] = frame.f_globals
+
+    threading.setprofile(profile)  # of threads that the call starts
+    sys.setprofile(profile)
+    try:
+        body()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return None if any(code.co_filename == _EXECUTOR_FILE for code in executed) else executed
+
+
 def collect_reachable(
-    function: Callable[..., Any] | None, arguments: Mapping[str, Any] | None = None
+    function: Callable[..., Any] | None,
+    arguments: Mapping[str, Any] | None = None,
+    executed: ExecutedCode | None = None,
 ) -> ReachableState:
-    """Return everything that the function can reach now, also through these arguments; without a function, only what these reach."""
-    return _Collector().run(function, arguments or {})
+    """Return everything that the function can reach now, also through these arguments; without a function, only what these reach.
+
+    With `executed`, other functions are not visited.
+    """
+    return _Collector(executed).run(function, arguments or {})
 
 
 class _Collector:
     """A breadth-first walk over closures, globals, attributes and containers."""
 
-    def __init__(self) -> None:
+    def __init__(self, executed: ExecutedCode | None) -> None:
+        self._executed = executed
+        self._visited_code: set[types.CodeType] = set()
         self._state = ReachableState()
         self._seen: dict[int, Any] = {}  # by id(); kept alive so that no id() is used twice
         self._next: deque[tuple[str, Any]] = deque()
@@ -188,6 +224,7 @@ class _Collector:
         known = (-1, -1)
         while self._next or known != (len(self._names), len(self._python_modules)):
             self._visit_all()
+            self._visit_unreached_code()
             known = len(self._names), len(self._python_modules)
             for module in list(self._python_modules.values()):  # with the names that are known by now
                 self._visit_globals(vars(module), self._names)
@@ -223,6 +260,13 @@ class _Collector:
             if len(self._seen) > _MAX_VALUES:
                 place = f", many of them in `{path}`" if path else ""
                 self._state.unwatchable = f"more than {_MAX_VALUES:,} Python values{place}"
+
+    def _visit_unreached_code(self) -> None:
+        """Visit the globals of functions that were executed, but not found by the walk: found by a computed name, for example."""
+        for code, values in (self._executed or {}).items():
+            module = values.get("__name__") or ""
+            if code not in self._visited_code and not is_library(module) and module.partition(".")[0] != "torch":
+                self._visit_code(code, values)
 
     def _is_new(self, value: Any) -> bool:
         if id(value) in self._seen:
@@ -381,7 +425,8 @@ class _Collector:
             path = f"{cls.__qualname__}.{name}"
             if isinstance(member, _METHOD_TYPES):
                 is_special = name.startswith("__") and name.endswith("__") and name not in _IGNORED_METHODS
-                if name in self._names or is_special or _is_called_by_torch(cls, name, member):
+                is_used = name in self._names or is_special or _is_called_by_torch(cls, name, member)
+                if is_used or self._executed is not None:
                     self._next.append((path, member))
                 else:
                     self._methods_by_name.setdefault(name, []).append((path, member))
@@ -389,14 +434,16 @@ class _Collector:
                 self._add(Reference(path, cls, name, member, by_attribute=True))
 
     def _visit_function(self, path: str, function: Any) -> None:
+        wrapped = [vars(function)[name] for name in _WRAPPED_FUNCTION_ATTRIBUTES if name in vars(function)]
+        self._next.extend((path, inner) for inner in wrapped)
+        if self._executed is not None and function.__code__ not in self._executed:
+            return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             reference = Reference(joined(path, name), cell, "cell_contents", None, by_attribute=True)
             reference = reference._replace(value=reference.current())
             if reference.value is not MISSING:  # a variable that is bound
                 self._state.attributes.append(reference)
                 self._add(reference)
-        wrapped = [vars(function)[name] for name in _WRAPPED_FUNCTION_ATTRIBUTES if name in vars(function)]
-        self._next.extend((path, inner) for inner in wrapped)
         module = function.__globals__.get("__name__") or ""
         if is_library(module) or module.startswith("torch."):
             return
@@ -410,6 +457,7 @@ class _Collector:
         self._visit_code(function.__code__, function.__globals__)
 
     def _visit_code(self, code: types.CodeType, global_values: dict[str, Any]) -> None:
+        self._visited_code.add(code)
         names = _names_in_code(code)
         for name in names - self._names:
             self._next.extend(self._methods_by_name.pop(name, ()))
@@ -456,7 +504,8 @@ class _Collector:
                 self._add(Reference(f"{path}[{key!r}]", container, key, value))
 
     def _add_gradients(self) -> None:
-        if not any("grad" in name or name in _GRADIENT_NAMES for name in self._names - _GRAD_MODE_NAMES):
+        names = (name for name in self._names - _GRAD_MODE_NAMES if "gradient" not in name)
+        if not any("grad" in name or name in _GRADIENT_NAMES for name in names):
             return
         for reference in list(self._state.tensors):
             if reference.value.is_leaf and reference.value.requires_grad:

@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from operator import is_
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,7 @@ from rocsolid.runtime.capture.reachable_state import (
     MISSING,
     Content,
     ReachableState,
+    Reference,
     WatchedDict,
     identical,
     same_value,
@@ -53,14 +55,8 @@ class Snapshot:
         self._version_of = dict_version()
         owned = vars(owner) if owner is not None else None
         self._owner = weakref.ref(owner) if owner is not None else None
-        self._owner_watch: WatchedDict | None = None
-        self._owner_copy: dict[Any, Any] = {}
-        self._owner_version: object = None
-        if owned is not None:
-            path = next((watched.path for watched in state.dicts if watched.items is owned), "")
-            self._owner_watch = WatchedDict(path, {}, is_attributes=True)
-            self._owner_copy = _without_captured(owned)
-            self._owner_version = self._version_of(owned)
+        self._owner_path = next((watched.path for watched in state.dicts if watched.items is owned), "")
+        self._owner_copy: dict[Any, Any] = _without_captured(owned or {})
         dicts = [watched for watched in state.dicts if watched.items is not owned]
         self._empty = [watched for watched in dicts if not watched.items and watched.names is None]
         self._empty_items = [watched.items for watched in self._empty]
@@ -81,24 +77,36 @@ class Snapshot:
         self._dict_holders = [value for _, value in with_dict]
         self._held_dicts: list[Any] = list(map(vars, self._dict_holders))
         self._contents = [(content, content.read(content.value)) for content in state.contents if content.watched]
-        self._prepare()
+        self.quick_check = self._comparisons().function()  # returns True if nothing has changed; else see `changes`
 
-    def _prepare(self) -> None:
-        """Make the function of the quick check."""
-        check = _CheckGenerator()
+    def _comparisons(self) -> "_CheckGenerator":
+        """Return the comparisons of the quick check.
+
+        A value may be set to an equal constant, and the globals of a script get new values that the function does not use. Then
+        only what has changed is compared, and the new version is kept.
+        """
+        values = [ref.value for ref in self._attributes]
+        lengths, items = list(map(len, self._sequence_copies)), list(chain.from_iterable(self._sequence_copies))
+        check = _CheckGenerator(
+            version_of=self._version_of,
+            dicts_equal=partial(_dicts_equal, self._dicts, self._copies, self._versions, self._version_of),
+            attributes_equal=partial(_attributes_equal, self._attributes, values),
+            sequences_equal=partial(_sequences_equal, self._sequences, self._sequence_copies, items),
+        )
+        if self._owner is not None:
+            check.add_owner(_OwnerCheck(self._owner, self._owner_path, self._owner_copy, self._version_of))
         check.add(
-            "list(map(versions_of[0], dicts)) == versions",
-            "versions_of{i}(dicts{i}) == versions{i}",
+            "(list(map(version_of, dicts)) == versions or dicts_equal())",
+            "(version_of(dicts{i}) == versions[{i}] or dicts_equal())",
             dicts=self._items,
             versions=self._versions,
-            versions_of=[self._version_of] * len(self._items),
         )
         check.add(
-            "all(map(is_, map(getattr, holders, keys, repeat(MISSING)), values))",
-            "getattr(holders{i}, keys{i}, MISSING) is values{i}",
+            "(all(map(is_, map(getattr, holders, keys, repeat(MISSING)), values)) or attributes_equal())",
+            "(getattr(holders{i}, keys{i}, MISSING) is values[{i}] or attributes_equal())",
             holders=[ref.holder for ref in self._attributes],
             keys=[ref.key for ref in self._attributes],
-            values=[ref.value for ref in self._attributes],
+            values=values,
         )
         check.add("not any(empty)", "not empty{i}", empty=self._empty_items)
         check.add(
@@ -113,29 +121,19 @@ class Snapshot:
             holders_of_dicts=self._dict_holders,
             held_dicts=self._held_dicts,
         )
-        lengths, items = list(map(len, self._sequence_copies)), list(chain.from_iterable(self._sequence_copies))
         check.add("list(map(len, sequences)) == lengths", "", sequences=self._sequence_items, lengths=lengths)
-        check.add("all(map(is_, chain.from_iterable(sequences), items))", "", items=items)
+        check.add("(all(map(is_, chain.from_iterable(sequences), items)) or sequences_equal())", "", items=items)
         check.add("all(content.read(content.value) == old for content, old in contents)", "", contents=self._contents)
-        self._quick_check = check.function()
+        return check
 
     def is_unchanged(self) -> bool:
         """Return whether every value is as it was."""
-        try:
-            if self._quick_check() and (self._owner is None or self._owner_is_unchanged()):
-                return True
-        except (RuntimeError, ValueError):  # another thread changed a container, or a closure variable was deleted
-            pass
-        return not self.changes()
-
-    def _owner_is_unchanged(self) -> bool:
-        owner = self._owner() if self._owner is not None else None
-        return owner is not None and self._version_of(vars(owner)) == self._owner_version
+        return self.quick_check() or not self.changes()
 
     def changes(self) -> list[Change]:
         """Return every change. A constant that was set to an equal value is not a change."""
         changes = [change for watched in self._empty if watched.items for change in _dict_changes(watched, {})]
-        versions = list(map(self._version_of, self._items))
+        versions = map(self._version_of, self._items)
         for watched, copy, old, new in zip(self._dicts, self._copies, self._versions, versions, strict=True):
             if old != new:
                 changes += _dict_changes(watched, copy)
@@ -148,19 +146,8 @@ class Snapshot:
             for content, old in self._contents
             if content.read(content.value) != old
         ]
-        owner = self._owner() if self._owner is not None else None
-        if self._owner is not None and owner is None:
-            changes.append(Change("", "the module was deleted"))
-        elif owner is not None and self._owner_watch is not None and not self._owner_is_unchanged():
-            now = self._owner_watch._replace(items=_without_captured(vars(owner)))
-            changes += _dict_changes(now, self._owner_copy)
-        if not changes:  # equal constants: from now on the quick check compares with the new objects
-            self._versions = versions
-            self._sequence_copies = [list(sequence) for sequence in self._sequence_items]
-            self._attributes = [ref._replace(value=ref.current()) for ref in self._attributes]
-            if owner is not None:
-                self._owner_version = self._version_of(vars(owner))
-            self._prepare()
+        if self._owner is not None:
+            changes += _owner_changes(self._owner(), self._owner_path, self._owner_copy)
         return changes
 
     def _object_changes(self) -> list[Change]:
@@ -177,18 +164,20 @@ class Snapshot:
 
     def restore(self) -> None:
         """Restore every value."""
-        for watched in self._empty:
-            _restore_dict(watched, {})
-        for watched, copy in zip(self._dicts, self._copies, strict=True):
+        for watched, copy in zip(
+            (*self._empty, *self._dicts), (*repeat({}, len(self._empty)), *self._copies), strict=True
+        ):
             _restore_dict(watched, copy)
         for sequence, items in zip(self._sequence_items, self._sequence_copies, strict=True):
             _restore_sequence(sequence, items)
         for ref in self._attributes:
             ref.restore()
         for value, kind in zip(self._objects, self._classes, strict=True):
-            _set_if_other(value, "__class__", kind)
+            if type(value) is not kind:  # not `value.__class__`, which a wrapper may answer for what it wraps
+                object.__setattr__(value, "__class__", kind)
         for value, attributes in zip(self._dict_holders, self._held_dicts, strict=True):
-            _set_if_other(value, "__dict__", attributes)
+            if vars(value) is not attributes:
+                object.__setattr__(value, "__dict__", attributes)
         for content, old in self._contents:
             if content.write is not None and content.read(content.value) != old:
                 content.write(content.value, old)
@@ -197,8 +186,15 @@ class Snapshot:
 class _CheckGenerator:
     """Generates the quick check as one expression: for a few values straight-line code, which is three times as fast as a loop."""
 
-    def __init__(self) -> None:
-        self._names: dict[str, Any] = {"MISSING": MISSING, "is_": is_, "repeat": repeat, "chain": chain}
+    def __init__(self, **functions: Callable[..., Any]) -> None:
+        """The comparisons may use these functions by these names."""
+        self._names: dict[str, Any] = {
+            "MISSING": MISSING,
+            "is_": is_,
+            "repeat": repeat,
+            "chain": chain,
+            **functions,
+        }
         self._terms: list[str] = []
 
     def add(self, loop: str, single: str, **columns: Sequence[Any]) -> None:
@@ -212,17 +208,95 @@ class _CheckGenerator:
             self._names.update({f"{name}{i}": value for name, value in zip(columns, row, strict=True)})
             self._terms.append(single.format(i=i))
 
+    def add_tensors(
+        self, tensors: list[Any], same_addresses: Callable[[], bool], same_layouts: Callable[..., bool]
+    ) -> None:
+        """Add a comparison of tensors."""
+        self._names.update(tensors=tensors, same_addresses=same_addresses, same_layouts=same_layouts)
+        self._terms += ["same_addresses()", "same_layouts(*tensors)"] if tensors else []
+
+    def add_owner(self, same_owner: Callable[[], bool]) -> None:
+        """Add the comparison of the module that holds the captured function."""
+        self._names["same_owner"] = same_owner
+        self._terms.append("same_owner()")
+
     def function(self) -> Callable[[], bool]:
         """Compile the expression."""
-        source = f"def check():\n return {' and '.join(self._terms) or True}"
+        # An error: another thread changed a container, or a closure variable was deleted.
+        compared = " and ".join(self._terms) or True
+        source = f"def check():\n try: return {compared}\n except (RuntimeError, ValueError): return False"
         exec(source, self._names)  # noqa: S102 - made from the constants of this module
         check: Callable[[], bool] = self._names.pop("check")  # otherwise a cycle would keep all objects alive
         return check
 
 
-def _set_if_other(owner: Any, name: str, value: Any) -> None:
-    if getattr(owner, name) is not value:
-        object.__setattr__(owner, name, value)
+class _OwnerCheck:
+    """Compares the attributes of the module that holds the captured function, which is not one of them."""
+
+    def __init__(
+        self,
+        owner: "weakref.ref[Any]",
+        path: str,
+        copy: dict[Any, Any],
+        version_of: Callable[[dict[Any, Any]], object],
+    ) -> None:
+        self._owner = owner
+        self._path = path
+        self._copy = copy
+        self._version_of = version_of
+        self._version = version_of(vars(owner()))
+
+    def __call__(self) -> bool:
+        owner = self._owner()
+        if owner is None:
+            return False
+        version = self._version_of(vars(owner))
+        if version != self._version:
+            if _owner_changes(owner, self._path, self._copy):
+                return False
+            self._version = version
+        return True
+
+
+def _owner_changes(owner: Any, path: str, copy: dict[Any, Any]) -> list[Change]:
+    if owner is None:
+        return [Change("", "the module was deleted")]
+    return _dict_changes(WatchedDict(path, _without_captured(vars(owner)), is_attributes=True), copy)
+
+
+def _dicts_equal(
+    dicts: Sequence[WatchedDict],
+    copies: Sequence[dict[Any, Any]],
+    versions: list[object],
+    version_of: Callable[[dict[Any, Any]], object],
+) -> bool:
+    """Compare the dictionaries whose version is not the one in `versions`, which is updated."""
+    for index, (watched, old) in enumerate(zip(dicts, versions, strict=True)):
+        version = version_of(watched.items)
+        if version != old:
+            if _dict_changes(watched, copies[index]):
+                return False
+            versions[index] = version
+    return True
+
+
+def _attributes_equal(attributes: Sequence[Reference], values: list[Any]) -> bool:
+    """Compare the attributes whose value is not the object in `values`, which is updated."""
+    for index, ref in enumerate(attributes):
+        now = ref.current()
+        if now is not values[index]:
+            if not same_value(ref.value, now):
+                return False
+            values[index] = now
+    return True
+
+
+def _sequences_equal(sequences: Sequence[tuple[str, Any]], copies: Sequence[list[Any]], items: list[Any]) -> bool:
+    """Compare sequences of unchanged lengths; `items`, the items of all of them, is updated."""
+    if any(_sequence_changes(path, sequence, copy) for (path, sequence), copy in zip(sequences, copies, strict=True)):
+        return False
+    items[:] = chain.from_iterable(sequence for _, sequence in sequences)
+    return True
 
 
 def _without_captured(attributes: dict[Any, Any]) -> dict[Any, Any]:
@@ -238,6 +312,8 @@ def _watched_items(watched: WatchedDict) -> dict[Any, Any]:
 
 def _dict_changes(watched: WatchedDict, copy: dict[Any, Any]) -> list[Change]:
     now = _watched_items(watched)
+    if len(now) == len(copy) and all(map(is_, copy, now)) and all(map(is_, copy.values(), now.values())):
+        return []
     keys = [key for key in now if key not in _IGNORED_KEYS]
     changes = []
     for key in dict.fromkeys((*copy, *keys)):
@@ -328,25 +404,22 @@ class CapturedState(Snapshot):
     """The state that a graph was captured with: the Python values, and where each tensor is."""
 
     def __init__(self, state: ReachableState, device: Any, owner: Any = None) -> None:
-        super().__init__(_with_cpu_values(state) if device.type == "cuda" else state, owner)
         self._tensors = list({id(ref.value): ref for ref in state.tensors}.values())
         self._tensor_list = [ref.value for ref in self._tensors]
         self._addresses = [tensor.data_ptr() for tensor in self._tensor_list]
-        self._addresses_unchanged = _address_check(self._tensor_list)
         self._layouts = list(map(_layout, self._tensor_list))
         self._same_layouts = tensor_check(self._tensor_list)
+        super().__init__(_with_cpu_values(state) if device.type == "cuda" else state, owner)
+
+    def _comparisons(self) -> "_CheckGenerator":
+        check = super()._comparisons()
+        check.add_tensors(self._tensor_list, _address_check(self._tensor_list), self._same_layouts)
+        return check
 
     @property
     def tensors(self) -> list[Any]:
         """The tensors of the state."""
         return self._tensor_list
-
-    def is_unchanged(self) -> bool:
-        """Return whether every value is as it was, and every tensor where it was."""
-        tensors = self._tensor_list
-        if tensors and not (self._addresses_unchanged() and self._same_layouts(*tensors)):
-            return not self.changes()
-        return super().is_unchanged()
 
     def changes(self) -> list[Change]:
         """Return every change."""
