@@ -366,7 +366,9 @@ def fuzz_arguments(count: int, seed: int, folder: Path) -> list[str]:
         "CFG001",
     ]
     options = {name: _options(name) for name in COMMANDS}
-    os.chdir(folder)
+    project = folder / "project"  # so that `..` is a folder of ours, and not all temporary files of the machine
+    project.mkdir(exist_ok=True)
+    os.chdir(project)
     slowest = 0.0
     for number in range(count):
         rng = random.Random(f"arguments {seed} {number}")  # noqa: S311

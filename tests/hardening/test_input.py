@@ -444,6 +444,14 @@ def test_linted_source_is_not_imported_by_workers(tmp_path: Path) -> None:
     assert not mark.exists(), mark.read_text()
 
 
+def test_a_variable_whose_name_is_not_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Found by the fuzzer: half of a surrogate pair cannot be encoded."""
+    file = tmp_path / "odd.py"
+    file.write_text('import os, torch\nos.environ["TORCHINDUCTOR_\\ud800"] = "1"\n')
+    assert run(["lint", str(file), "--confidence", "anywhere", "--no-cache"]) in (0, 1)
+    assert "TORCHINDUCTOR_" in capsys.readouterr().out
+
+
 def test_an_image_is_no_option_of_the_container_tool(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["ledger", "scan", "--", "-v/:/host"]) == 2
     assert "'-v/:/host' is not the name of an image" in capsys.readouterr().err

@@ -28,7 +28,7 @@ def variables_read(names: Iterable[str], roots: Sequence[Path]) -> set[str]:
     if not wanted:
         return set()
     pattern = re.compile(_READ.format(names="|".join(map(re.escape, wanted))))
-    encoded = [name.encode() for name in wanted]
+    encoded = [name.encode("utf-8", "surrogatepass") for name in wanted]  # "\ud800" in the source
     found: set[str] = set()
     for root in roots:
         folders = os.walk(root) if root.is_dir() else [(str(root.parent), [], [root.name])]
