@@ -297,6 +297,21 @@ def _is_capturing() -> bool:
         return False
 
 
+@pytest.mark.parametrize(("options", "checks"), [({}, 1), ({"max_overhead": 1e6}, 3)])
+def test_comparisons_take_at_most_a_thousandth_of_the_time(options: dict[str, float], checks: int) -> None:
+    def slow_in_eager(x: Any) -> Any:
+        time.sleep(0.02)
+        return x * 2
+
+    g, x = rs.capture(slow_in_eager, backend="record", verify=rs.every(1000, **options)), torch.randn(3)  # type: ignore[arg-type]
+    g(x)
+    before = g.report().checks
+    for _ in range(3000):
+        g(x)
+
+    assert g.report().checks - before == checks  # 3000 replays take a fraction of a second, 1000 times 20 ms is 20 s
+
+
 def test_a_function_that_branches_on_capture_is_compared_on_that_branch(target: Any) -> None:
     """As transformers does with masks: the same result, rounded differently."""
     seen = io.StringIO()  # not watched, as a list would be

@@ -5,6 +5,7 @@ import functools
 import inspect
 import sys
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -214,13 +215,14 @@ class Captured:
             from rocsolid.runtime.capture.training import check_training_step
 
             check = check_training_step
-        state = collect_reachable(function, call.identity_arguments)
-        generators = (*self._options.generators, *state.generators)
+        generators = (*self._options.generators, *entry.captured_state.generators)
+        started = time.perf_counter()
         with _inside_capture():
             result, comparison = check(function, entry, call, self._options.tolerance, generators)
         self._stats.count_check()
         self._stats.count_eager_call(Reason.CHECK, self._cache)
-        entry.stats.schedule_check(self._options.verify.calls)
+        verify = self._options.verify
+        entry.stats.schedule_next_check(verify.calls, time.perf_counter() - started, verify.max_overhead)
         if not comparison.equal:
             report_failure(self.__name__, comparison, self._options.verify)
             self._invalidate(entry, "check failed: " + "; ".join(comparison.mismatches), recapture=False)

@@ -3,6 +3,8 @@
 `Entry.run` is the end of the replay fast path. Everything in it is prepared when the entry is built.
 """
 
+import math
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +44,8 @@ class EntryStats:
 
     replays: int = 0
     check_at: int = _NEVER  # the number of replays after which the next call is compared with eager
+    calls_until_check: int = 0
+    check_scheduled_s: float = 0.0  # when the next check was scheduled
     checks: int = 0
     relative_error: float | None = None
     capture_ms: float = 0.0
@@ -71,6 +75,14 @@ class EntryStats:
     def schedule_check(self, calls: int | None) -> None:
         """Compare the `calls`-th call from now with eager; with None, no call is compared any more."""
         self.check_at = _NEVER if calls is None else self.replays + calls - 1
+        self.calls_until_check, self.check_scheduled_s = calls or 0, time.perf_counter()
+
+    def schedule_next_check(self, calls: int | None, check_s: float, max_overhead: float | None) -> None:
+        """Schedule the check after one that took `check_s`: after more calls, if it would take a larger share of the time."""
+        per_call_s = (time.perf_counter() - self.check_scheduled_s - check_s) / max(1, self.calls_until_check)
+        if calls is not None and max_overhead is not None:
+            calls = max(calls, math.ceil(check_s / max_overhead / per_call_s))
+        self.schedule_check(calls)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True, weakref_slot=True)

@@ -15,6 +15,8 @@ _OUTPUTS = ("clone", "alias", "out")
 _ON_ERROR = ("eager", "raise")
 _POOLS = ("auto", "shared", "per-graph")
 _UNPAD = ("auto", "never")
+_MANY_CALLS = 1000  # from here on, `rs.every` limits the time that comparisons take
+_MAX_OVERHEAD = 0.001
 _TRACE_FOLDER = "rocsolid-captures"
 _BACKENDS = ("auto", "device", "record", "eager")
 
@@ -25,6 +27,7 @@ class Verify:
 
     rounds: int = 2  # comparisons before the first result of a replay is returned
     calls: int | None = None  # compare again after every `calls` calls; None: never
+    max_overhead: float | None = None  # the share of the time that these comparisons may take; None: any
     ignore: tuple[str, ...] = ()  # paths of results that are not compared, such as 'result[1]'
     save_failures: str = ""  # folder for the inputs and results of a failed check; empty: not saved
     on_failure: Callable[[CheckFailure], object] | None = None
@@ -34,6 +37,7 @@ def every(
     calls: int,
     *,
     rounds: int = 2,
+    max_overhead: float | None = None,
     ignore: Sequence[str] = (),
     save_failures: str | Path = "",
     on_failure: Callable[[CheckFailure], object] | None = None,
@@ -43,6 +47,8 @@ def every(
     Args:
         calls: the number of calls from one comparison to the next.
         rounds: comparisons before the first result, each with different inputs.
+        max_overhead: the largest share of the time that comparisons may take; where it would be exceeded, the next one comes later.
+            By default 0.001 from 1000 calls on, and no limit for fewer calls.
         ignore: results that are not compared, by their path: `result[1]`.
         save_failures: folder in which the inputs, eager's results and the replay's results of a failed check are saved.
         on_failure: called with a `CheckFailure` after a failed check. The graph is invalidated, and the call returns eager's result.
@@ -57,8 +63,18 @@ def every(
     if calls < 1:
         msg = f"rs.every({calls}): the number of calls must be at least 1"
         raise UsageError(msg)
+    if max_overhead is None and calls >= _MANY_CALLS:
+        max_overhead = _MAX_OVERHEAD
+    if max_overhead is not None and not max_overhead > 0:
+        msg = f"rs.every: max_overhead={max_overhead} must be more than 0"
+        raise UsageError(msg)
     return Verify(
-        rounds=rounds, calls=calls, ignore=tuple(ignore), save_failures=str(save_failures), on_failure=on_failure
+        rounds=rounds,
+        calls=calls,
+        max_overhead=max_overhead,
+        ignore=tuple(ignore),
+        save_failures=str(save_failures),
+        on_failure=on_failure,
     )
 
 

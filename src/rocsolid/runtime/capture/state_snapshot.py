@@ -404,6 +404,7 @@ class CapturedState(Snapshot):
     """The state that a graph was captured with: the Python values, and where each tensor is."""
 
     def __init__(self, state: ReachableState, device: Any, owner: Any = None) -> None:
+        self.generators = tuple(state.generators)
         self._tensors = list({id(ref.value): ref for ref in state.tensors}.values())
         self._tensor_list = [ref.value for ref in self._tensors]
         self._addresses = [tensor.data_ptr() for tensor in self._tensor_list]
