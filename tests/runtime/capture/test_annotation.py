@@ -63,7 +63,8 @@ def test_replays_are_marked_in_the_users_trace(target: Target, tmp_path: Path) -
         captured(x)
     recorder.export_chrome_trace(str(tmp_path / "replay.json"))
 
-    assert marks(traced(tmp_path / "replay.json")) == marks(traced(file)) * 2
+    # On a GPU the trace of the capture has the mark twice: on the CPU and above the kernels.
+    assert marks(traced(tmp_path / "replay.json")) == marks(traced(file))[:1] * 2
 
 
 def test_a_capture_inside_the_users_profiler_only_leaves_its_mark(target: Target, tmp_path: Path) -> None:

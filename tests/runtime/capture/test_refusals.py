@@ -297,7 +297,7 @@ def _is_capturing() -> bool:
         return False
 
 
-@pytest.mark.parametrize(("options", "checks"), [({}, 1), ({"max_overhead": 1e6}, 3)])
+@pytest.mark.parametrize(("options", "checks"), [({}, 0), ({"max_overhead": 1e6}, 3)])
 def test_comparisons_take_at_most_a_thousandth_of_the_time(options: dict[str, float], checks: int) -> None:
     def slow_in_eager(x: Any) -> Any:
         time.sleep(0.02)

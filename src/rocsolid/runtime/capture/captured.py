@@ -193,7 +193,7 @@ class Captured:
             self._invalidate(entry, failure.message.partition("\n")[0], recapture=False)
             self._refuse(self._parse(function, args, kwargs), failure)
         changes = entry.captured_state.changes()
-        if why is CHECK_DUE and not changes:
+        if why is CHECK_DUE and not changes and not entry.stats.put_off_check(self._options.verify.max_overhead):
             return self._call_with_check(function, self._parse(function, args, kwargs), entry)
         if changes:
             reason = "; ".join(change.text for change in changes[:_MAX_LISTED_CHANGES])
@@ -221,8 +221,8 @@ class Captured:
             result, comparison = check(function, entry, call, self._options.tolerance, generators)
         self._stats.count_check()
         self._stats.count_eager_call(Reason.CHECK, self._cache)
-        verify = self._options.verify
-        entry.stats.schedule_next_check(verify.calls, time.perf_counter() - started, verify.max_overhead)
+        entry.stats.record_check_time(started)
+        entry.stats.schedule_check(self._options.verify.calls)
         if not comparison.equal:
             report_failure(self.__name__, comparison, self._options.verify)
             self._invalidate(entry, "check failed: " + "; ".join(comparison.mismatches), recapture=False)
@@ -328,7 +328,8 @@ class Captured:
         # The verification does not vary integers, so the first call with other integers is compared with eager too.
         verify = self._options.verify
         has_integers = any(not leaf.value.is_floating_point() and leaf.value.numel() for leaf in call.tensors)
-        entry.stats.schedule_check(1 if verify.rounds and has_integers else verify.calls)
+        required = bool(verify.rounds and has_integers)
+        entry.stats.schedule_check(1 if required else verify.calls, required=required)
 
     def _refuse(self, call: Call | None, why: CannotCapture) -> None:
         """Remember a refusal, and raise it with on_error="raise". A length beyond the largest bucket (`call` is None) never raises."""

@@ -44,8 +44,10 @@ class EntryStats:
 
     replays: int = 0
     check_at: int = _NEVER  # the number of replays after which the next call is compared with eager
-    calls_until_check: int = 0
-    check_scheduled_s: float = 0.0  # when the next check was scheduled
+    check_required: bool = False
+    check_s: float = 0.0  # how long the last comparison took
+    scheduled_at: int = 0  # the number of replays when the next check was scheduled
+    scheduled_s: float = 0.0  # the time when it was scheduled
     checks: int = 0
     relative_error: float | None = None
     capture_ms: float = 0.0
@@ -72,17 +74,30 @@ class EntryStats:
         self.checks += 1
         self.relative_error = max(self.relative_error or 0.0, relative_error)
 
-    def schedule_check(self, calls: int | None) -> None:
-        """Compare the `calls`-th call from now with eager; with None, no call is compared any more."""
-        self.check_at = _NEVER if calls is None else self.replays + calls - 1
-        self.calls_until_check, self.check_scheduled_s = calls or 0, time.perf_counter()
+    def record_check_time(self, started: float) -> None:
+        """Store how long the last comparison took, which started at this time."""
+        self.check_s = time.perf_counter() - started
 
-    def schedule_next_check(self, calls: int | None, check_s: float, max_overhead: float | None) -> None:
-        """Schedule the check after one that took `check_s`: after more calls, if it would take a larger share of the time."""
-        per_call_s = (time.perf_counter() - self.check_scheduled_s - check_s) / max(1, self.calls_until_check)
-        if calls is not None and max_overhead is not None:
-            calls = max(calls, math.ceil(check_s / max_overhead / per_call_s))
-        self.schedule_check(calls)
+    def schedule_check(self, calls: int | None, *, required: bool = False) -> None:
+        """Compare the `calls`-th call from now with eager; with None, no call is compared any more.
+
+        A check that is not `required` may be put off.
+        """
+        self.check_at = _NEVER if calls is None else self.replays + calls - 1
+        self.check_required = required
+        self.scheduled_at, self.scheduled_s = self.replays, time.perf_counter()
+
+    def put_off_check(self, max_overhead: float | None) -> bool:
+        """If the check that is due would take a larger share of the time than this, schedule it later and return True."""
+        if max_overhead is None or self.check_required:
+            return False
+        elapsed_s = time.perf_counter() - self.scheduled_s
+        missing_s = self.check_s / max_overhead - elapsed_s
+        if missing_s <= 0:
+            return False
+        per_call_s = elapsed_s / max(1, self.replays - self.scheduled_at)
+        self.check_at = self.replays + math.ceil(missing_s / per_call_s)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True, weakref_slot=True)

@@ -51,6 +51,7 @@ class Verifier:
             inputs = [vary_input(leaf.value, self._generator) for leaf in self._call.tensors]
             if verify_round == 0 and self._call.bucketed:
                 self._check_padding(entry, inputs)
+            started = time.perf_counter()
             try:
                 comparison = self._compare(entry, inputs)
             except CannotCapture:
@@ -58,6 +59,7 @@ class Verifier:
             except Exception:  # noqa: BLE001 - the function does not allow these values: compare with those of the call
                 comparison = self._compare(entry, _copies_of_call(self._call))
             entry.stats.record_check(comparison.error)
+            entry.stats.record_check_time(started)
             refuse_wrong_result(comparison)
 
     def _compare(self, entry: Entry, inputs: Sequence[Any]) -> Comparison:
