@@ -3,7 +3,9 @@
 The same share holds for cases by somebody who knew only the documentation.
 """
 
+import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -59,15 +61,30 @@ def test_correct_variants_are_never_called_wrong(device: str) -> None:
     assert not wrong
 
 
-def verify_outside_case(make: outside_cases.Case) -> rs.VerifyReport:
-    candidate, model, inputs, *options = make()
-    return rs.verify(candidate, model, inputs, **(options[0] if options else {}))
+def verify_outside_case(make: outside_cases.Case, device: str = "cpu") -> rs.VerifyReport:
+    """The cases name no device, so on a GPU it is the default device, also of generators."""
+    import torch
+
+    class Generator(torch.Generator):  # type: ignore[misc]
+        def __new__(cls, where: str = device) -> Any:
+            return super().__new__(cls, where)
+
+    with ExitStack() as stack:
+        if device != "cpu":
+            stack.enter_context(torch.device(device))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")  # of Dynamo, about the mode that sets the default device
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch, "Generator", Generator)
+            candidate, model, inputs, *options = make()
+        return rs.verify(candidate, model, inputs, **(options[0] if options else {}))
 
 
-def test_faults_by_an_outsider_are_called_wrong_and_the_operator_is_named() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_faults_by_an_outsider_are_called_wrong_and_the_operator_is_named(device: str) -> None:
     missed, unnamed = [], []
     for make, ops in outside_cases.FAULTS:
-        report = verify_outside_case(make)
+        report = verify_outside_case(make, device)
         named = f"{report.culprit.op} {report.culprit.detail}" if report.culprit else ""
         if not report.wrong:
             missed.append((make.__name__, str(report)))
@@ -79,8 +96,9 @@ def test_faults_by_an_outsider_are_called_wrong_and_the_operator_is_named() -> N
     assert len(missed) + len(unnamed) <= 2, [*missed, *unnamed]
 
 
-def test_correct_variants_by_an_outsider_are_never_called_wrong() -> None:
-    reports = {make.__name__: verify_outside_case(make) for make in outside_cases.VARIANTS}
+@pytest.mark.parametrize("device", DEVICES)
+def test_correct_variants_by_an_outsider_are_never_called_wrong(device: str) -> None:
+    reports = {make.__name__: verify_outside_case(make, device) for make in outside_cases.VARIANTS}
 
     assert len(reports) == 20
     assert not [f"{name}: {report}" for name, report in reports.items() if report.wrong]
@@ -97,6 +115,28 @@ def test_an_overflow_in_lower_precision_is_found_where_it_happens() -> None:
     assert report.culprit
     assert report.culprit.location.endswith("wide = x.float()")
     assert "aten.pow.Tensor_Scalar is the first with a wrong result" in report.culprit.detail
+
+
+def test_a_candidate_whose_operators_torch_cannot_see_is_wrong_without_a_culprit() -> None:
+    """It looked for operators without end."""
+    import torch
+
+    def fails(_x: Any) -> Any:
+        msg = "not implemented"
+        raise RuntimeError(msg)
+
+    report = rs.verify(fails, torch.nn.Linear(4, 4), torch.randn(2, 4))
+    assert report.wrong
+    assert "raises RuntimeError where eager returns a result" in str(report)
+
+
+def test_another_default_device_does_not_matter() -> None:
+    import torch
+
+    x = torch.ones(4)
+    with torch.device("meta"):
+        report = rs.verify(lambda x: x * 2, lambda x: x + x, x)
+    assert report.verdict is Accuracy.SAME
 
 
 def test_a_model_that_compiles_itself_is_compared_with_eager() -> None:

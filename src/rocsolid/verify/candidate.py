@@ -229,8 +229,8 @@ def _vary(example: Example, seed: int, scale: float) -> Example:
         if bool(((values == _MASK_VALUES[0]) | (values == _MASK_VALUES[1]) | torch.isinf(values)).all()):
             return value
         if seed:
-            shift = int(torch.randint(1, values.numel() + 1, (1,), generator=generator))
-            noise = torch.rand(values.shape, generator=generator).to(values.device)
+            shift = int(torch.randint(1, values.numel() + 1, (1,), generator=generator, device="cpu"))
+            noise = torch.rand(values.shape, generator=generator, device="cpu").to(values.device)
             values = values.roll(shift) * (0.5 + noise / 2)
         new = torch.empty_like(value)
         new.copy_((values * scale).reshape(value.shape))

@@ -150,9 +150,9 @@ def _later_with_its_result(eager: Sequence[Step], index: int, candidate: Step) -
 def _unmatched_sources(steps: Sequence[Step], index: int, matched: set[int], *, itself: bool = False) -> list[Step]:
     """Return the steps that a step depends on and that have no counterpart with the same result, in order."""
     found = {index} if itself and steps and index not in matched else set()
-    waiting = [index]
+    waiting = [index] if steps else []
     while waiting:
-        for source in steps[waiting.pop()].sources if steps else ():
+        for source in steps[waiting.pop()].sources:
             if source not in matched and source not in found:
                 found.add(source)
                 waiting.append(source)
