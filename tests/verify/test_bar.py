@@ -98,9 +98,11 @@ def test_faults_by_an_outsider_are_called_wrong_and_the_operator_is_named(device
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_correct_variants_by_an_outsider_are_never_called_wrong(device: str) -> None:
-    reports = {make.__name__: verify_outside_case(make, device) for make in outside_cases.VARIANTS}
+    in_numpy = {outside_cases.vendor_rms_norm_rounds_once} if device == "cuda" else set()
+    made = [make for make in outside_cases.VARIANTS if make not in in_numpy]
+    reports = {make.__name__: verify_outside_case(make, device) for make in made}
 
-    assert len(reports) == 20
+    assert len(reports) == 20 - len(in_numpy)
     assert not [f"{name}: {report}" for name, report in reports.items() if report.wrong]
 
 
