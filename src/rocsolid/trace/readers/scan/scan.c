@@ -208,7 +208,8 @@ static int32_t detail_of(string_table *details, const event *e, int which) {
     const int first = which == DEVICE ? COLLECTIVE : DIMS, last = which == DEVICE ? ALL_DETAILS : HOST_DETAILS;
     if (!(e->seen / DETAIL)) return id_of(details, "", 0);
     for (int n = first; n < last; n++) {
-        size_t length = n == CONCRETE && !has_cost_arguments(e->name) ? 0 : e->details[n].length;
+        size_t length = e->details[n].length;
+        if (n == CONCRETE && length && !has_cost_arguments(e->name)) length = 0;
         if (size + length + 1 > sizeof key) return id_of(details, "", 0);
         memcpy(key + size, e->details[n].from, length);
         any += length;

@@ -14,6 +14,7 @@ typedef struct {
     uint64_t seed[2];
     size_t used, room;
     uint32_t count, max_count, mask; /* there are mask + 1 slots, a power of two */
+    uint32_t last; /* the id that was returned last: many events repeat the strings of the event before */
 } string_table;
 
 /* The seed is random, and decides by what is multiplied: names in a file cannot be chosen so that many get the same slot. With a
@@ -69,15 +70,19 @@ static int reserve(string_table *t, size_t length) {
     return 1;
 }
 
+static int is_string(const string_table *t, uint32_t id, const char *from, size_t length) {
+    size_t begin = id ? t->ends[id - 1] : 0;
+    return t->ends[id] - begin == length && !memcmp(t->characters + begin, from, length);
+}
+
 /* The id of a string, which is added if it is new; -1 when there is no memory for it. */
 static int32_t id_of(string_table *t, const char *from, size_t length) {
+    if (t->last < t->count && is_string(t, t->last, from, length)) return (int32_t)t->last;
     if ((uint64_t)t->count * 2 >= t->mask && !grow_slots(t)) return -1;
     uint64_t hash = hash_of(from, length, t->seed);
     uint32_t slot = (uint32_t)hash & t->mask;
     for (uint32_t n; (n = t->slots[slot]); slot = (slot + 1) & t->mask) {
-        size_t begin = n > 1 ? t->ends[n - 2] : 0;
-        if (t->hashes[n - 1] != hash || t->ends[n - 1] - begin != length) continue;
-        if (!memcmp(t->characters + begin, from, length)) return (int32_t)(n - 1);
+        if (t->hashes[n - 1] == hash && is_string(t, n - 1, from, length)) return (int32_t)(t->last = n - 1);
     }
     if (t->count > INT32_MAX / 2 || !reserve(t, length)) return -1;
     memcpy(t->characters + t->used, from, length);
@@ -85,5 +90,5 @@ static int32_t id_of(string_table *t, const char *from, size_t length) {
     t->ends[t->count] = t->used;
     t->hashes[t->count] = hash;
     t->slots[slot] = ++t->count;
-    return (int32_t)(t->count - 1);
+    return (int32_t)(t->last = t->count - 1);
 }
