@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.model.verify_report import Accuracy, OutputCheck, TensorError
-from rocsolid.torchapi.pytree import Leaf, constant_key, flatten
+from rocsolid.torchapi.pytree import Leaf, constant_key, flatten_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class Comparison:
 
 def result_leaves(value: Any) -> tuple[Leaf, ...]:
     """Return the tensors and constants of a result, with paths that begin with `result`."""
-    return flatten(value, "result").leaves
+    return flatten_result(value).leaves
 
 
 def compare(
@@ -423,7 +423,7 @@ def max_error(got: Any, want: Any) -> float:
 
 def detached_copy(result: Any) -> Any:
     """Return a copy of a result that later calls cannot change."""
-    flat = flatten(result, "result")
+    flat = flatten_result(result)
     return flat.unflatten(
         [
             leaf.value.detach().clone() if isinstance(leaf.value, torch.Tensor) else _shallow_copy(leaf.value)

@@ -6,6 +6,7 @@ import types
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -22,7 +23,7 @@ def indexes_with_a_mask(x: Any) -> Any:
 
 
 def creates_a_tensor(x: Any) -> Any:
-    return x + torch.tensor([1.0, 2.0, 3.0])
+    return x + torch.tensor(np.arange(3.0))
 
 
 def copies_to_the_cpu(x: Any) -> Any:

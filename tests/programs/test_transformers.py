@@ -76,6 +76,18 @@ def _ids(rows: int = 1, length: int = 5) -> Any:
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_forward_with_the_defaults_of_the_library(compare: Comparison, name: str) -> None:
+    compare.module(_make(name))
+    for rows, length in ((1, 5), (1, 5), (1, 5), (2, 7), (2, 7), (1, 5)):
+        ids = _ids(rows, length)
+        mask = torch.ones_like(ids)
+        mask[:, :2] = 0
+        extra = {"decoder_input_ids": _ids(rows, 3)} if name == "t5" else {}
+        compare.call(input_ids=ids, attention_mask=mask, **extra)
+    compare.finish()
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_forward_without_a_cache(compare: Comparison, name: str) -> None:
     compare.module(_make(name))
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 
 from rocsolid.optimize.race import MakeForm
-from rocsolid.torchapi.pytree import flatten
+from rocsolid.torchapi.pytree import flatten_result
 
 AUTOCAST: Final = "cpu.autocast"
 
@@ -25,7 +25,7 @@ def with_autocast(make: MakeForm) -> MakeForm:
 
 def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with torch.autocast("cpu", torch.bfloat16):
-        result = flatten(function(*args, **kwargs), "")
+        result = flatten_result(function(*args, **kwargs), "")
     return result.unflatten([_as_float32(leaf.value) for leaf in result.leaves])
 
 

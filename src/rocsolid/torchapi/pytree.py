@@ -29,6 +29,7 @@ _NODES = private_name(
     without="rs.capture: results of registered container types are not taken apart",
 )
 _CONSTANT_TYPES: Final = (type(None), bool, int, str, bytes, type(...))
+_DEFINED_IN_PYTHON: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial, type)
 
 
@@ -162,17 +163,64 @@ class Flattened:
         return any(isinstance(leaf.value, torch.Tensor) and leaf.value.device.type == "cuda" for leaf in self.leaves)
 
 
-def flatten(value: Any, path: str) -> Flattened:
+def flatten(value: Any, path: str, open_value: Callable[[Any], ContainerSpec | None] = open_container) -> Flattened:
     """Flatten a nested value; paths begin with `path`."""
-    spec = open_container(value)
+    spec = open_value(value)
     if spec is None:
         return Flattened((Leaf(path, value),), "*", next)
-    children = [flatten(v, path + step) for v, step in zip(spec.values, spec.steps, strict=True)]
+    children = [flatten(v, path + step, open_value) for v, step in zip(spec.values, spec.steps, strict=True)]
     return Flattened(
         leaves=tuple(leaf for child in children for leaf in child.leaves),
         structure=(type(value), spec.structure, tuple(child.structure for child in children)),
         rebuild=lambda values: spec.rebuild([child.rebuild(values) for child in children]),
     )
+
+
+def flatten_result(value: Any, path: str = "result") -> Flattened:
+    """Flatten the result of a function. Plain objects, such as the KV cache of a model output, are taken apart, too.
+
+    An object that occurs twice is a leaf the second time: two objects would be built from it.
+    """
+    opened: set[int] = set()
+
+    def open_value(value: Any) -> ContainerSpec | None:
+        spec = open_container(value)
+        if spec is None and is_plain_object(value) and id(value) not in opened:
+            opened.add(id(value))
+            spec = _object(value)
+        return spec
+
+    return flatten(value, path, open_value)
+
+
+def is_plain_object(value: Any) -> bool:
+    """Return whether an object consists of nothing but its attributes, and its class does not decide how it is copied."""
+    kind = type(value)
+    return (
+        isinstance(getattr(value, "__dict__", None), dict)
+        and not callable(value)
+        and not isinstance(value, (BaseException, type))
+        and all(c is object or (c.__flags__ & _DEFINED_IN_PYTHON and not _slots(c)) for c in kind.__mro__)
+        and all(getattr(kind, name) is getattr(object, name) for name in ("__new__", "__reduce__", "__reduce_ex__"))
+        and not any(hasattr(kind, name) for name in ("__setstate__", "__copy__", "__del__", "__next__", "__enter__"))
+    )
+
+
+def _slots(kind: type) -> set[str]:
+    slots = vars(kind).get("__slots__", ())
+    return set([slots] if isinstance(slots, str) else slots) - {"__dict__", "__weakref__"}
+
+
+def _object(value: Any) -> ContainerSpec:
+    kind, names = type(value), tuple(vars(value))
+
+    def rebuild(values: Sequence[Any]) -> Any:
+        rebuilt = object.__new__(kind)
+        vars(rebuilt).update(zip(names, values, strict=True))
+        return rebuilt
+
+    steps = tuple(f".{name}" for name in names)
+    return ContainerSpec(values=tuple(vars(value).values()), steps=steps, structure=names, rebuild=rebuild)
 
 
 def constant_key(value: Any) -> Hashable | None:

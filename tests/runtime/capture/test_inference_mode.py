@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 pytest.importorskip("torch")
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -173,6 +174,8 @@ def written_inputs(x: Any, y: Any) -> Any:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "contiguous of a transpose": lambda x: (x * 2).t().contiguous() + 1,
+    "index list": lambda x: x[:, [0, 2, 4]] * 2,
+    "tensor of a list": lambda x: x + torch.tensor([1.0] * 6, device=x.device),
     "view": lambda x: (x * 2).view(2, 12) + x.view(2, -1),
     "reshape of a view": lambda x: (x + 1).reshape(3, 8) * 2,
     "reshape that copies": lambda x: (x + 1).t().reshape(-1) * 2,
@@ -299,8 +302,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "branch": (lambda x: x * 2 if x.sum() > 0 else x, "host sync"),
     "tolist": (lambda ids: ids * max(ids.tolist()), "host sync"),
     "bincount": (lambda ids: torch.bincount(ids, minlength=4), "data-dependent shape"),
-    "index list": (lambda x: x[:, [0, 2, 4]] * 2, "host copy"),
-    "tensor of a list": (lambda x: x + torch.tensor([1.0] * 6, device=x.device), "host copy"),
+    "tensor of an array": (lambda x: x + torch.tensor(np.ones(6), device=x.device), "host copy"),
 }
 
 

@@ -16,6 +16,7 @@ import rocsolid as rs
 from rocsolid.errors import CaptureError
 
 pytest.importorskip("torch")
+import numpy as np
 import torch
 
 pytestmark = pytest.mark.torch
@@ -34,7 +35,7 @@ def indexes_with_a_mask(x: Any) -> Any:
 
 
 def creates_a_tensor(x: Any) -> Any:
-    return x + torch.tensor([1.0, 2.0, 3.0], device=x.device)
+    return x + torch.tensor(np.arange(3.0), device=x.device)
 
 
 def copies_to_the_host(x: Any) -> Any:

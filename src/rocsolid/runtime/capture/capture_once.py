@@ -6,7 +6,7 @@ values stay as that one run left them.
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from rocsolid.runtime.capture.reachable_state import (
     ReachableState,
     collect_reachable,
     record_executed_code,
+    runs_compiled_code,
 )
 from rocsolid.runtime.capture.state_snapshot import (
     CapturedState,
@@ -51,7 +52,7 @@ from rocsolid.torchapi.graphs.capture_state import (
     reported_as_capturing,
     uncompiled,
 )
-from rocsolid.torchapi.pytree import open_container
+from rocsolid.torchapi.pytree import is_plain_object, open_container
 
 Function = Callable[..., Any]
 _MAX_LISTED_CHANGES = 4
@@ -87,6 +88,7 @@ class FirstRun:
             leaf.path for leaf, spec in zip(call.tensors, specs, strict=True) if spec_of(leaf.value) != spec
         ]
         self.state = collect_reachable(function, call.identity_arguments)
+        self.constants: list[Any] = []  # after the capture: tensors made from Python numbers, which the graph reads
         self.state_to_watch = self.state  # after the warm-up: what the executed functions reach
         known = {id(ref.value) for ref in known_before}
         created = [(ref.path, ref.value) for ref in self.state.tensors if id(ref.value) not in known]
@@ -168,6 +170,7 @@ def _capture_inference(
             ordering=backend.ordering(),
             effects=first.effects,
             output_mode=options.outputs,
+            constants=first.constants,
         )
         Verifier(function, call, options, initial).verify(entry)
     except BaseException:
@@ -233,14 +236,21 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
 
 def _refuse_kept_container(value: Any, path: str, state: ReachableState) -> None:
     """Raise CannotCapture when a list or dictionary of the result is one that the function keeps, which a replay would copy."""
-    kept = {id(watched.items): watched.path for watched in state.dicts if not watched.is_attributes}
+    kept = {id(watched.items): watched.path for watched in state.dicts}
     kept.update({id(sequence): name for name, sequence in state.sequences})
+    if is_plain_object(value) and id(vars(value)) in kept:
+        problem = f"`{path}` is a {type(value).__name__} that the function keeps, and a replay would return a copy"
+        raise CannotCapture(Reason.RESULT_TYPE, problem, fix="return its tensors, or a copy of it")
     if id(value) in kept:
         problem = f"`{path}` is the {type(value).__name__} `{kept[id(value)]}` itself, and a replay would return a copy"
         raise CannotCapture(Reason.RESULT_TYPE, problem, fix=f"return {type(value).__name__}(...) of it")
     spec = open_container(value)
-    for child, step in zip(spec.values, spec.steps, strict=True) if spec else ():
-        _refuse_kept_container(child, path + step, state)
+    if spec is not None:
+        for child, step in zip(spec.values, spec.steps, strict=True):
+            _refuse_kept_container(child, path + step, state)
+    elif is_plain_object(value):
+        for name, child in vars(value).items():
+            _refuse_kept_container(child, f"{path}.{name}", state)
 
 
 def _warm_up_and_capture(
@@ -251,6 +261,8 @@ def _warm_up_and_capture(
     options: Options,
     backend: Backend,
 ) -> tuple[Graph, Any]:
+    from rocsolid.runtime.capture.host_constants import ConstantRecorder, ConstantServer
+
     args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
 
     def body() -> Any:
@@ -259,8 +271,10 @@ def _warm_up_and_capture(
     with backend.warm_up_scope():
         warm_up(body, first, initial, options.warmups)
         initial.restore()
+        recorder = ConstantRecorder(call.device)
         with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
-            executed = _executed_code(body)
+            executed = _executed_code(body, recorder)
+    server = ConstantServer(call.device, recorder.constants)
     first.state_to_watch = collect_reachable(function, call.identity_arguments, executed)
     missing = backend.missing_memory(sum(buffer.memory.nbytes for buffer in first.buffers))
     if missing:
@@ -278,17 +292,28 @@ def _warm_up_and_capture(
         result = body()
         return session.end(), result
 
-    graph, result = run_capture(record, session, backend, initial, body)
+    def record_with_constants() -> tuple[Graph, Any]:
+        with server:
+            graph, result = record()
+        if server.refusal:  # the function caught the exception
+            graph.close()
+            raise server.refusal
+        first.constants = [constant.tensor for constant in recorder.constants]
+        return graph, result
+
+    # With the mode, compiled code would be compiled again; it has its constants on the device.
+    with_constants = recorder.constants and executed is not None and not runs_compiled_code(executed)
+    graph, result = run_capture(record_with_constants if with_constants else record, session, backend, initial, body)
     if graph.nodes == 0:
         graph.close()
         raise CannotCapture(Reason.NO_GPU_WORK, "the call launches no work that a graph could replay")
     return graph, result
 
 
-def _executed_code(body: Callable[[], Any]) -> ExecutedCode | None:
+def _executed_code(body: Callable[[], Any], recorder: AbstractContextManager[Any]) -> ExecutedCode | None:
     """Run the call once more, in eager because compiled code does not show what was compiled, and return which functions it executes."""
     try:
-        with uncompiled():
+        with uncompiled(), recorder:
             return record_executed_code(body)
     except Exception:  # noqa: BLE001 - in eager it may need more memory, for example; then every reachable function is watched
         return None

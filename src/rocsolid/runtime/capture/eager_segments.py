@@ -17,7 +17,7 @@ from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.reachable_state import collect_reachable
 from rocsolid.torchapi.graphs.replay_checks import storage_id
 from rocsolid.torchapi.private_api import AttributePatch
-from rocsolid.torchapi.pytree import Flattened, flatten
+from rocsolid.torchapi.pytree import Flattened, flatten_result
 
 
 class EagerSegment:
@@ -31,7 +31,7 @@ class EagerSegment:
         self._forward = forward
         self._args = args
         self._kwargs = kwargs
-        self._captured: Flattened = flatten(result, "result")
+        self._captured: Flattened = flatten_result(result)
         # The function may have set them itself, e.g. with @torch.inference_mode().
         self._inference_mode, self._grad_mode = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
@@ -42,7 +42,7 @@ class EagerSegment:
             self._call_module()
 
     def _call_module(self) -> None:
-        result = flatten(self._forward(*self._args, **self._kwargs), "result")
+        result = flatten_result(self._forward(*self._args, **self._kwargs))
         if result.structure != self._captured.structure:
             problem = f"the result of module `{self._name}` has a different structure than during the capture"
             raise self._refusal(problem)

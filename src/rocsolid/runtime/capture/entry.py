@@ -111,6 +111,7 @@ class Entry:
     buffers: list[Buffer]
     static_inputs: list[Any]  # the tensors of the buffers
     input_bounds: list[int]  # the first and the end address of each buffer, sorted
+    constants: Sequence[Any]  # other tensors that the graph reads and nobody else keeps
     outputs: Outputs
     captured_state: CapturedState
     state_check: Callable[[], bool]  # its quick check
@@ -268,6 +269,7 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
     effects: WriteEffects,
     output_mode: str = "clone",
     training: "TrainingStep | None" = None,
+    constants: Sequence[Any] = (),
 ) -> Entry:
     """Return an entry with everything prepared that a replay needs."""
     static_inputs = [buffer.tensor for buffer in buffers]
@@ -294,6 +296,7 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         buffers=buffers,
         static_inputs=static_inputs,
         input_bounds=sorted(bound for buffer in buffers if buffer.memory.numel() for bound in _bounds(buffer.memory)),
+        constants=constants,
         outputs=outputs,
         captured_state=captured_state,
         state_check=captured_state.quick_check,

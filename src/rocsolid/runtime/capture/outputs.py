@@ -18,7 +18,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.graphs.batched_copy import foreach_copy
 from rocsolid.torchapi.graphs.replay_checks import element_span, storage_id
-from rocsolid.torchapi.pytree import Flattened, Leaf, constant_key, flatten, open_container
+from rocsolid.torchapi.pytree import Flattened, Leaf, constant_key, flatten_result, open_container
 
 MakeResult = Callable[[Sequence[Any], Mapping[int, int]], Any]
 _STALE_MESSAGE: Final = (
@@ -75,7 +75,7 @@ class Outputs:
 
         `state_tensors` are tensors that the function reaches without arguments, `padded` the indices of padded buffers.
         """
-        tree = flatten(result, "result")
+        tree = flatten_result(result)
         inputs = {storage_id(static): index for index, static in reversed(list(enumerate(static_inputs)))}
         held_storages = {storage_id(tensor) for tensor in state_tensors}
         held_ids = set(map(id, state_tensors))
@@ -84,7 +84,7 @@ class Outputs:
         for leaf in tree.leaves:
             value = leaf.value
             if not isinstance(value, torch.Tensor):
-                if open_container(value) is None and constant_key(value) is None:
+                if open_container(value) is None and constant_key(value) is None and not isinstance(value, type):
                     kind = type(value)
                     raise CannotCapture(
                         Reason.RESULT_TYPE,
@@ -266,7 +266,7 @@ def _structure_text(flat: Flattened) -> str:
 
 def copy_into_out(out: Any, result: Any) -> Any:
     """Copy a result into the caller's `out=` tensors, which have the same structure."""
-    targets, sources = flatten(out, "out"), flatten(result, "out")
+    targets, sources = flatten_result(out, "out"), flatten_result(result, "out")
     if targets.structure != sources.structure:
         msg = f"out= must have the same structure as the result, {_structure_text(sources)}; got {_structure_text(targets)}"
         raise UsageError(msg)

@@ -8,7 +8,7 @@ from rocsolid.runtime.capture.call import BucketedDim, Call, CannotCapture
 from rocsolid.runtime.capture.outputs import LengthRelation, Outputs
 from rocsolid.runtime.capture.state_snapshot import InitialState
 from rocsolid.torchapi.graphs.capture_state import uncompiled
-from rocsolid.torchapi.pytree import flatten
+from rocsolid.torchapi.pytree import flatten_result
 
 _NO_RELATION_FIX: Final = 'call it only with lengths that are bucket sizes, or use unpad="never"'
 
@@ -33,7 +33,7 @@ def find_length_relations(
             continue
         found: dict[int, list[LengthRelation]] = {}
         for length in dict.fromkeys((other_length, max(1, other_length // 2))):  # two lengths: one may fit by chance
-            tree = flatten(_run(function, call, static_inputs, dims, length, initial), "result")
+            tree = flatten_result(_run(function, call, static_inputs, dims, length, initial))
             if tree.structure != outputs.tree.structure:
                 problem = f"the result has a different structure for length {size} and length {length}"
                 raise CannotCapture(Reason.BUCKET, problem, fix="capture without buckets=")

@@ -82,6 +82,7 @@ _IMPORT_MACHINERY: Final = (
 )  # globals of every module; they reach importers and their caches
 _UNKNOWN_POSITION: Final = "unknown"  # of an iterator
 _EXECUTOR_FILE: Final = ThreadPoolExecutor.submit.__code__.co_filename
+_COMPILED_CALLS_FILE: Final = "/torch/_dynamo/eval_frame.py"  # has the wrapper of every compiled function
 _CONSTANTS: Final = (type(None), bool, int, float, complex, str, bytes, type(...), torch.dtype, torch.device, Enum)
 
 
@@ -188,6 +189,11 @@ def record_executed_code(body: Callable[[], Any]) -> ExecutedCode | None:
         sys.setprofile(None)
         threading.setprofile(None)
     return None if any(code.co_filename == _EXECUTOR_FILE for code in executed) else executed
+
+
+def runs_compiled_code(executed: ExecutedCode) -> bool:
+    """Return whether one of the functions is a compiled function."""
+    return any(code.co_filename.endswith(_COMPILED_CALLS_FILE) for code in executed)
 
 
 def collect_reachable(

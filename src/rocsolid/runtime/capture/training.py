@@ -24,7 +24,7 @@ from rocsolid.runtime.capture.reachable_state import ReachableState
 from rocsolid.runtime.capture.state_snapshot import CapturedState, InitialState, RngSnapshot, TensorSnapshot
 from rocsolid.runtime.capture.verification import padded_copies, refuse_wrong_result, vary_input
 from rocsolid.torchapi.graphs.capture_state import reported_as_capturing
-from rocsolid.torchapi.pytree import Leaf, flatten
+from rocsolid.torchapi.pytree import Leaf, flatten_result
 
 Function = Callable[..., Any]
 _SEED = 0x5EED
@@ -114,7 +114,7 @@ def _trained_parameters(state: ReachableState) -> list[Any]:
 
 def requiring_grad(result: Any) -> list[Any]:
     """Return the tensors of a result that require grad."""
-    leaves = flatten(result, "result").leaves
+    leaves = flatten_result(result).leaves
     return [x.value for x in leaves if isinstance(x.value, torch.Tensor) and x.value.requires_grad]
 
 

@@ -1,0 +1,143 @@
+"""Tensors that a call makes from Python numbers, such as `torch.tensor([0, 2], device="cuda")` or the list in `x[:, [0, 2]]`.
+
+Each of them is a copy from the CPU, which no capture allows. Their numbers are the same in every call: numbers of the code, of watched
+state, or of arguments that belong to the graph. So the tensors are made before the capture, and the capture copies them on the GPU.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from rocsolid.model.capture_report import Reason
+from rocsolid.runtime.capture.call import CannotCapture
+
+_FROM_NUMBERS: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor})
+_TO_DEVICE: Final = frozenset({torch.Tensor.to, torch.Tensor.cuda})
+_INDEXING: Final = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
+_NUMBERS: Final = (bool, int, float, complex)
+_OPTIONS: Final = (*_NUMBERS, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+
+
+@dataclass(frozen=True)
+class HostConstant:
+    """A tensor on the device, and the call that makes it."""
+
+    key: Hashable
+    tensor: Any
+
+
+class _ConstantMode(TorchFunctionMode):  # type: ignore[misc]
+    """Finds the calls that make a tensor from Python numbers on the device of the captured call."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        self._device = device
+        self._cpu_constants: dict[int, tuple[Any, Hashable]] = {}  # by id: made on the CPU, not used for anything since
+
+    def constant(self, key: Hashable, make: Any) -> Any:
+        """Return the tensor of a call on the device."""
+        raise NotImplementedError
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _FROM_NUMBERS:
+            return self._from_numbers(func, args, kwargs)
+        if func in _INDEXING:
+            return func(args[0], self._index_without_lists(args[1], args[0]), *args[2:], **kwargs)
+        if func in _TO_DEVICE and id(args[0]) in self._cpu_constants and _all_options((args[1:], kwargs)):
+            device = kwargs.get("device", *args[1:2]) if func is torch.Tensor.to else "cuda"
+            if self._is_captured(device):
+                _, made_by = self._cpu_constants[id(args[0])]
+                return self.constant((made_by, repr((args[1:], kwargs))), lambda: func(*args, **kwargs))
+        elif self._cpu_constants:
+            for value in (*args, *kwargs.values()):
+                self._cpu_constants.pop(id(value), None)  # it may be written to
+        return func(*args, **kwargs)
+
+    def _is_captured(self, device: Any) -> bool:
+        """Return whether an argument names the kind of device that the call is captured on."""
+        return isinstance(device, (str, int, torch.device)) and torch.device(device).type == self._device.type
+
+    def _from_numbers(self, func: Any, args: Any, kwargs: Any) -> Any:
+        base = args[:1] if func is torch.Tensor.new_tensor else ()
+        data = args[len(base) :]
+        special = kwargs.get("requires_grad") or kwargs.get("pin_memory")
+        if special or not data or not _is_numbers(data[0]) or not _all_options((data[1:], kwargs)):
+            return func(*args, **kwargs)
+        with_base = [(tensor.dtype, tensor.device) for tensor in base]
+        key = (func.__name__, repr((data, kwargs)), repr(with_base), torch.get_default_dtype())
+        device = kwargs.get("device")
+        if device is None:
+            device = base[0].device if base else torch.get_default_device()
+        if self._is_captured(device):
+            return self.constant(key, lambda: func(*args, **kwargs))
+        tensor = func(*args, **kwargs)
+        self._cpu_constants[id(tensor)] = tensor, key
+        return tensor
+
+    def _index_without_lists(self, index: Any, tensor: Any) -> Any:
+        """Return the index with tensors in place of lists of integers."""
+        if tensor.device.type != self._device.type:
+            return index
+        if isinstance(index, tuple):
+            return tuple(self._index_without_lists(part, tensor) if isinstance(part, list) else part for part in index)
+        if not isinstance(index, list) or not index or any(type(item) is not int for item in index):
+            return index
+        return self.constant(("index", tuple(index)), lambda: torch.tensor(index, device=tensor.device))
+
+
+class ConstantRecorder(_ConstantMode):
+    """Keeps the constants of a run, in order."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(device)
+        self.constants: list[HostConstant] = []
+
+    def constant(self, key: Hashable, make: Any) -> Any:
+        """Make the tensor, and keep a copy."""
+        tensor = make()
+        self.constants.append(HostConstant(key, tensor.detach().clone()))
+        return tensor
+
+
+class ConstantServer(_ConstantMode):
+    """Returns copies of recorded constants, in the same order."""
+
+    def __init__(self, device: Any, constants: Sequence[HostConstant]) -> None:
+        super().__init__(device)
+        self._constants = iter(constants)
+        self.refusal: CannotCapture | None = None
+
+    def constant(self, key: Hashable, make: Any) -> Any:  # noqa: ARG002 - the tensor is there already
+        """Return a copy of the next constant; raises CannotCapture if the call is another one than in the recorded run."""
+        known = next(self._constants, None)
+        if known is None or known.key != key:
+            self.refusal = self.refusal or _refuse_other_values()
+            raise self.refusal
+        return known.tensor.clone()
+
+
+def _refuse_other_values() -> CannotCapture:
+    from rocsolid.runtime.capture.diagnosis import refuse_operation
+    from rocsolid.torchapi.user_frames import user_code_line
+
+    why = "copies other values from the CPU in every run, and a replay would repeat the first ones"
+    fix = "pass the values as a tensor argument"
+    return refuse_operation(Reason.HOST_COPY, "torch.tensor", why, fix, user_code_line())
+
+
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_numbers, value))
+    return type(value) in _NUMBERS
+
+
+def _all_options(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_all_options, value))
+    if isinstance(value, dict):
+        return all(map(_all_options, value.values()))
+    return isinstance(value, _OPTIONS)
