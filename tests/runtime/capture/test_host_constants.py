@@ -39,6 +39,8 @@ def masked(x: Any) -> Any:
 def assigned(x: Any) -> Any:
     y = x.clone()
     y[:, [0, 2]] = 5.0
+    y[x.long() % 4, [0, 1, 2]] = 7
+    y[y > 6] = 8.0
     return y
 
 

@@ -16,6 +16,7 @@ from rocsolid.runtime.capture.call import CannotCapture
 
 _FROM_NUMBERS: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor})
 _TO_DEVICE: Final = frozenset({torch.Tensor.to, torch.Tensor.cuda})
+_MASKS: Final = (torch.bool, torch.uint8)
 _INDEXING: Final = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
 _NUMBERS: Final = (bool, int, float, complex)
 _OPTIONS: Final = (*_NUMBERS, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
@@ -46,7 +47,8 @@ class _ConstantMode(TorchFunctionMode):  # type: ignore[misc]
         if func in _FROM_NUMBERS:
             return self._from_numbers(func, args, kwargs)
         if func in _INDEXING:
-            return func(args[0], self._index_without_lists(args[1], args[0]), *args[2:], **kwargs)
+            index = self._index_without_lists(args[1], args[0])
+            return func(args[0], index, *(self._assigned(value, index, args[0]) for value in args[2:]), **kwargs)
         if func in _TO_DEVICE and id(args[0]) in self._cpu_constants and _all_options((args[1:], kwargs)):
             device = kwargs.get("device", *args[1:2]) if func is torch.Tensor.to else "cuda"
             if self._is_captured(device):
@@ -87,6 +89,15 @@ class _ConstantMode(TorchFunctionMode):  # type: ignore[misc]
         if not isinstance(index, list) or not index or any(type(item) is not int for item in index):
             return index
         return self.constant(("index", tuple(index)), lambda: torch.tensor(index, device=tensor.device))
+
+    def _assigned(self, value: Any, index: Any, tensor: Any) -> Any:
+        """Return the value to write; a number for places given by integer tensors is copied from the CPU, too."""
+        parts = index if isinstance(index, tuple) else (index,)
+        by_integers = any(isinstance(part, torch.Tensor) and part.dtype not in _MASKS for part in parts)
+        if type(value) not in _NUMBERS or not by_integers or tensor.device.type != self._device.type:
+            return value
+        key = ("value", repr(value), tensor.dtype)
+        return self.constant(key, lambda: torch.tensor(value, dtype=tensor.dtype, device=tensor.device))
 
 
 class ConstantRecorder(_ConstantMode):
