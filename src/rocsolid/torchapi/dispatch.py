@@ -84,6 +84,13 @@ def changes_only_metadata(operation: Any) -> bool:
 
 
 @cache
+def returns_view(operation: Any) -> bool:
+    """Return whether an operator returns a view of an argument, without writing to it."""
+    returned = [value.alias_info for value in schema_of(operation).returns]
+    return any(alias is not None and not alias.is_write for alias in returned)
+
+
+@cache
 def writes_in_place(operation: Any) -> bool:
     """Return whether an operator writes to an argument."""
     return any(a.alias_info is not None and a.alias_info.is_write for a in schema_of(operation).arguments)

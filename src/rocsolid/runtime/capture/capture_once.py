@@ -261,7 +261,7 @@ def _warm_up_and_capture(
     options: Options,
     backend: Backend,
 ) -> tuple[Graph, Any]:
-    from rocsolid.runtime.capture.host_constants import ConstantRecorder, ConstantServer
+    from rocsolid.runtime.capture.host_data import ConstantRecorder, ConstantServer
 
     args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
 
@@ -271,6 +271,7 @@ def _warm_up_and_capture(
     with backend.warm_up_scope():
         warm_up(body, first, initial, options.warmups)
         initial.restore()
+        refuse_host_reads(body, call, first, initial)
         recorder = ConstantRecorder(call.device)
         with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
             executed = _executed_code(body, recorder)
@@ -308,6 +309,19 @@ def _warm_up_and_capture(
         graph.close()
         raise CannotCapture(Reason.NO_GPU_WORK, "the call launches no work that a graph could replay")
     return graph, result
+
+
+def refuse_host_reads(body: Callable[[], Any], call: Call, first: FirstRun, initial: InitialState) -> None:
+    """Raise CannotCapture if the call is on a GPU and reads the values of an argument on the CPU."""
+    if call.device.type == "cpu" or all(leaf.value.device.type != "cpu" for leaf in call.tensors):
+        return
+    from rocsolid.runtime.capture.host_data import find_host_read
+
+    arguments = {leaf.path: buffer.tensor for leaf, buffer in zip(call.tensors, first.buffers, strict=True)}
+    with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
+        refusal = find_host_read(body, arguments, call.device)
+    if refusal is not None:
+        raise refusal
 
 
 def _executed_code(body: Callable[[], Any], recorder: AbstractContextManager[Any]) -> ExecutedCode | None:

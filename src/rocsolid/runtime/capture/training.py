@@ -15,7 +15,7 @@ from rocsolid.errors import CaptureError
 from rocsolid.numerics import Comparison, Tolerance, compare, noise_between, result_leaves
 from rocsolid.runtime.capture.backends.base import Backend, Graph, Ordering
 from rocsolid.runtime.capture.call import Call
-from rocsolid.runtime.capture.capture_once import FirstRun, new_session, run_capture, warm_up
+from rocsolid.runtime.capture.capture_once import FirstRun, new_session, refuse_host_reads, run_capture, warm_up
 from rocsolid.runtime.capture.entry import Entry, build_entry
 from rocsolid.runtime.capture.inputs import Buffer, make_copy_in
 from rocsolid.runtime.capture.options import Options
@@ -232,7 +232,7 @@ def capture_training_step(
     """Capture forward and backward and return a verified entry. Raises CannotCapture when the call cannot be captured."""
     fixed = FixedPass(function, call, first.buffers, first.state)
     with backend.capture_scope(), reported_as_capturing():
-        graph = _warm_up_and_capture(fixed, first, initial, options, backend)
+        graph = _warm_up_and_capture(fixed, call, first, initial, options, backend)
     try:
         outputs = Outputs.of(fixed.result, fixed.inputs, [ref.value for ref in first.state.tensors])
         ordering = backend.ordering()
@@ -260,6 +260,7 @@ def capture_training_step(
 
 def _warm_up_and_capture(
     fixed: FixedPass,
+    call: Call,
     first: FirstRun,
     initial: InitialState,
     options: Options,
@@ -267,6 +268,7 @@ def _warm_up_and_capture(
 ) -> ForwardBackwardGraph:
     warm_up(fixed.both, first, initial, options.warmups)
     initial.restore()
+    refuse_host_reads(fixed.both, call, first, initial)
     session = new_session(fixed.function, first, options, backend)
 
     def record() -> ForwardBackwardGraph:

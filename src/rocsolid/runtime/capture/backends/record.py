@@ -28,7 +28,7 @@ from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.graphs.replay_checks import storage_id
 from rocsolid.torchapi.private_api import AttributePatch
 
-_HOST_READS: Final = {
+HOST_READS: Final = {
     torch.Tensor.cpu: "copies a tensor to the CPU",
     torch.Tensor.numpy: "reads a tensor on the CPU",
     torch.Tensor.tolist: "reads a tensor on the CPU",
@@ -152,9 +152,9 @@ class _HostReads(TorchFunctionMode):  # type: ignore[misc]
         self._recording = recording
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _HOST_READS:
+        if func in HOST_READS:
             name = getattr(func, "__name__", str(func))
-            why = f"{_HOST_READS[func]}, which is not possible during a capture"
+            why = f"{HOST_READS[func]}, which is not possible during a capture"
             fix = "call it on the result, outside the captured function"
             raise self._recording.refuse(_refuse(Reason.HOST_SYNC, f"Tensor.{name}", why, fix))
         return func(*args, **(kwargs or {}))

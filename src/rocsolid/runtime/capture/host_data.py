@@ -1,10 +1,13 @@
-"""Tensors that a call makes from Python numbers, such as `torch.tensor([0, 2], device="cuda")` or the list in `x[:, [0, 2]]`.
+"""Data on the CPU that a call on a GPU uses.
 
+Constants: tensors that a call makes from Python numbers, such as `torch.tensor([0, 2], device="cuda")` or the list in `x[:, [0, 2]]`.
 Each of them is a copy from the CPU, which no capture allows. Their numbers are the same in every call: numbers of the code, of watched
 state, or of arguments that belong to the graph. So the tensors are made before the capture, and the capture copies them on the GPU.
+
+Arguments on the CPU: a graph can copy them to the GPU, but a number that Python reads from them becomes a constant of the graph.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +15,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from rocsolid.model.capture_report import Reason
+from rocsolid.runtime.capture.backends.record import HOST_READS
 from rocsolid.runtime.capture.call import CannotCapture
+from rocsolid.torchapi.dispatch import DispatchMode, only_allocates, returns_view, run_decomposed
+from rocsolid.torchapi.graphs.capture_state import uncompiled
+from rocsolid.torchapi.graphs.replay_checks import storage_id
+from rocsolid.torchapi.pytree import leaves
 
 _FROM_NUMBERS: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor})
 _TO_DEVICE: Final = frozenset({torch.Tensor.to, torch.Tensor.cuda})
@@ -152,3 +160,75 @@ def _all_options(value: Any) -> bool:
     if isinstance(value, dict):
         return all(map(_all_options, value.values()))
     return isinstance(value, _OPTIONS)
+
+
+def find_host_read(body: Callable[[], Any], arguments: Mapping[str, Any], device: Any) -> CannotCapture | None:
+    """Run a call on a GPU in eager, and return the refusal of the first operation that reads one of these tensors on the CPU.
+
+    None if there is none, and if the call fails: the capture then fails, too, with a better message.
+    """
+    paths = {storage_id(tensor): path for path, tensor in arguments.items() if tensor.device.type == "cpu"}
+    operators = _OperatorReads(paths, device)
+    functions = _FunctionReads(paths)
+    try:
+        with uncompiled(), functions, operators:
+            body()
+    except Exception:  # noqa: BLE001 - see above
+        return None
+    return functions.refusal or operators.refusal
+
+
+class _FunctionReads(TorchFunctionMode):  # type: ignore[misc]
+    """Remembers the first call that reads an argument on the CPU without an operator, such as `tolist`."""
+
+    def __init__(self, paths: Mapping[int, str]) -> None:
+        super().__init__()
+        self._paths = paths
+        self.refusal: CannotCapture | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in HOST_READS and self.refusal is None and args[0].device.type == "cpu":
+            path = self._paths.get(storage_id(args[0]))
+            self.refusal = _refuse_host_read(path, f"Tensor.{func.__name__}") if path else None
+        return func(*args, **(kwargs or {}))
+
+
+class _OperatorReads(DispatchMode):  # type: ignore[misc]
+    """Remembers the first operator that uses an argument on the CPU for something else than a copy to or from the device."""
+
+    def __init__(self, paths: Mapping[int, str], device: Any) -> None:
+        super().__init__()
+        self._paths, self._device = paths, device
+        self.refusal: CannotCapture | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        with self:
+            out = run_decomposed(func, args, kwargs)
+        if out is not NotImplemented:
+            return out
+        out = func(*args, **kwargs)
+        if self.refusal is None and not returns_view(func) and not only_allocates(func):
+            self._check(func, args, kwargs, out)
+        return out
+
+    def _check(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        name = func.name().partition(".")[0]
+        tensors = [value for value in leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+        if name.endswith("_like"):
+            return
+        if name in ("aten::_to_copy", "aten::copy_") and self._device.type in {t.device.type for t in (*tensors, out)}:
+            return
+        read = (self._paths.get(storage_id(tensor)) for tensor in tensors if tensor.device.type == "cpu")
+        path = next(filter(None, read), "")
+        if path:
+            self.refusal = _refuse_host_read(path, name)
+
+
+def _refuse_host_read(path: str, operation: str) -> CannotCapture:
+    from rocsolid.runtime.capture.diagnosis import refuse_operation
+    from rocsolid.torchapi.user_frames import user_code_line
+
+    why = f"reads `{path}` on the CPU, and every replay would use the values that it had during the capture"
+    fix = f"pass the numbers themselves (`{path}.tolist()`), or {path}.cuda()"
+    return refuse_operation(Reason.ARGUMENT, operation, why, fix, user_code_line())

@@ -1,4 +1,4 @@
-"""Tensors that a call makes from Python numbers are kept on the device; other copies from the CPU are refused."""
+"""Tensors that a call makes from Python numbers are kept on the device; numbers read from a CPU argument are never kept."""
 
 import itertools
 from collections.abc import Callable
@@ -112,7 +112,7 @@ def test_numbers_read_from_a_cpu_argument_are_not_kept(target: Any) -> None:
 
 
 def test_a_cpu_constant_that_is_written_to_is_not_kept() -> None:
-    from rocsolid.runtime.capture.host_constants import ConstantRecorder
+    from rocsolid.runtime.capture.host_data import ConstantRecorder
 
     recorder = ConstantRecorder(torch.device("meta"))
     with recorder:
@@ -130,3 +130,67 @@ def test_a_compiled_function_is_not_compiled_again() -> None:
     x = torch.ones(4, 3)
     for _ in range(3):
         torch.testing.assert_close(fast(x), compiled(x))
+
+
+def read_as_list(x: Any, n: Any) -> Any:
+    return x + torch.tensor(n.tolist(), device=x.device)
+
+
+HOST_READS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "item": (lambda x, n: x * n[0].item(), "n[0].item()"),
+    "slice": (lambda x, n: x[: int(n[0])] * 2, "int(n[0])"),
+    "branch": (lambda x, n: x + 1 if n[0] > 2 else x - 1, "n[0] > 2"),
+    "computed": (lambda x, n: x * float((n * 2).sum()), "n * 2"),
+    "returned": (lambda x, n: (x * 2, n + 1), "n + 1"),
+    "list": (read_as_list, "n.tolist()"),
+    "array": (lambda x, n: x * n.numpy().sum(), "n.numpy()"),
+}
+COPIES: dict[str, Callable[[Any, Any], Any]] = {
+    "to": lambda x, n: x + n.to(x.device),
+    "view": lambda x, n: x + n[:1].view(1, 1).to(x.device, torch.float64),
+    "copied": lambda x, n: torch.empty_like(x[: n.shape[0]]).copy_(n),
+    "shape": lambda x, n: x.new_zeros(n.shape) + torch.zeros_like(n).numel(),
+}
+
+
+@pytest.mark.parametrize("name", HOST_READS)
+def test_an_operation_that_reads_a_cpu_argument_is_found(name: str) -> None:
+    from rocsolid.runtime.capture.host_data import find_host_read
+
+    function, expression = HOST_READS[name]
+    x, n = torch.ones(4, device="meta"), torch.tensor([2, 3, 4, 5])
+    refusal = find_host_read(lambda: function(x, n), {"x": x, "n": n}, x.device)
+
+    assert refusal is not None
+    assert expression in refusal.message
+    assert "reads `n` on the CPU" in refusal.message
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_of_a_cpu_argument_to_the_device_is_no_read(name: str) -> None:
+    from rocsolid.runtime.capture.host_data import find_host_read
+
+    x, n = torch.ones(4, device="meta"), torch.tensor([2, 3, 4, 5])
+    assert find_host_read(lambda: COPIES[name](x, n), {"x": x, "n": n}, x.device) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("name", HOST_READS)
+def test_a_replay_never_uses_old_numbers_of_a_cpu_argument(name: str, *, backward: bool) -> None:
+    function, _ = HOST_READS[name]
+    captured = rs.capture(function, backward=backward)
+    for value in (2, 2, 2, 3, 2, 4, 4, 4):
+        x, n = torch.arange(4.0, device="cuda"), torch.tensor([value] * 4)
+        torch.testing.assert_close(captured(x, n), function(x, n))
+
+    assert captured.report().replays == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copied_cpu_argument_is_captured(name: str) -> None:
+    captured = rs.capture(COPIES[name])
+    for value in (2, 2, 3, 4):
+        x, n = torch.arange(4.0, device="cuda"), torch.tensor([value] * 4)
+        torch.testing.assert_close(captured(x, n), COPIES[name](x, n))
