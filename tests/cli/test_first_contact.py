@@ -217,7 +217,7 @@ def test_the_cache_is_shown_and_cleared(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_a_cpu_profile_shows_operators_and_says_that_the_rest_is_about_gpus(tmp_path: Path) -> None:
+def test_a_cpu_profile_shows_operators(tmp_path: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -226,7 +226,7 @@ def test_a_cpu_profile_shows_operators_and_says_that_the_rest_is_about_gpus(tmp_
     work.write_text("import torch\ndef build():\n    return torch.nn.Linear(8, 8), (torch.ones(2, 8),), {}\n")
     ran = run_cli("profile", f"{work}:build", "--trace", str(tmp_path / "t.json.gz"))
     assert ran.code == 0, ran.err
-    assert "There is no GPU here: this is the time by operator on the CPU" in ran.out
+    assert "no GPU work in this trace: this is the time by operator on the CPU" in ran.out
     assert "aten::addmm" in ran.out
 
 
