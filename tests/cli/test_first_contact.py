@@ -19,6 +19,7 @@ from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeRepo
 from rocsolid.model.progress import Step
 from rocsolid.model.study import MEASURED, TrialRecord
 from rocsolid.model.timing import SpeedComparison, Timing, Verdict
+from rocsolid.report.optimize_page import optimize_html
 from rocsolid.report.optimize_text import optimize_text
 from rocsolid.report.progress import step_line, steps_for
 from rocsolid.report.terminal import Terminal
@@ -95,6 +96,15 @@ def report_of(*forms: FormResult) -> OptimizeReport:
         why="it is 1.62 times as fast as eager and its results match eager",
         noise=0.012,
     )
+
+
+def test_the_page_of_forms_says_that_times_of_different_lines_come_from_different_rounds() -> None:
+    eager = FormResult(form=Form.EAGER, outcome=FormOutcome.NOT_CHOSEN)
+    tried = FormResult(form=Form.COMPILED, outcome=FormOutcome.CHOSEN, settings={"inductor.cpp_wrapper": True})
+    note = "the times of different lines come from different rounds"
+
+    assert note in optimize_html(report_of(eager, tried))
+    assert note not in optimize_html(report_of(eager))
 
 
 def test_the_result_fits_80_columns_has_colour_and_ends_with_the_next_step() -> None:

@@ -28,11 +28,7 @@ def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str =
         lines.append(f"  noise of this run: {report.noise:.1%}{busy}")
     if any(result.settings for result in report.forms):
         lines.append(terminal.wrap(RATIO_NOTE, indent="  "))
-    if report.unused_because:
-        lines.append(terminal.wrap(f"not in use: {report.unused_because}; the model runs in eager", indent="  "))
-    if report.longest_call_ms is not None:
-        text = f"slowest call of the model while it was compiled in the background: {report.longest_call_ms:.1f} ms"
-        lines.append(terminal.wrap(text, indent="  "))
+    lines += [terminal.wrap(note, indent="  ") for note in report.service_notes()]
     lines += [terminal.wrap(f"next: {line}", indent="      ", first="") for line in _next_steps(report, workload)]
     return "\n".join(lines) + "\n"
 
