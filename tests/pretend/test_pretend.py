@@ -202,7 +202,7 @@ def test_device_properties_have_every_attribute_of_torchs_class(pretend_chip: Pr
     assert {properties: 1}[torch.cuda.get_device_properties()] == 1  # hashable, as a key of functools.cache
     assert ("gcnArchName=" in repr(properties)) is arch.startswith("gfx")
     with pytest.raises(AttributeError):
-        properties.name = "other"  # type: ignore[misc]
+        properties.name = "other"
     with pytest.raises(AttributeError, match="'_CudaDeviceProperties' object has no attribute 'cores'"):
         properties.cores  # noqa: B018
 

@@ -50,7 +50,7 @@ def show_steps(
 
     def on_step(step: Step) -> None:
         nonlocal current, phase_started
-        if current is None or current.total != step.total:
+        if current is None or current.total != step.total or step.done < current.done:
             phase_started = time.monotonic()
         current = step
 

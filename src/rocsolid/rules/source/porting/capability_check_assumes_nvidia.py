@@ -248,7 +248,7 @@ def _number_in_text(node: ast.Call, gpu: tuple[int, int], scope: Scope, source: 
     text = ""
     for part in node.args[0].values:
         value = _value(part.value, gpu, scope, source, depth + 1) if isinstance(part, ast.FormattedValue) else None
-        text += part.value if isinstance(part, ast.Constant) else str(value)
+        text += str(part.value if isinstance(part, ast.Constant) else value)
     try:
         return int(text) if name == "int" else float(text)
     except ValueError:
