@@ -246,7 +246,7 @@ class Wave:
             nonlocal timed
             if "could not" in text:
                 print(f"  {model}: {text}"[:300], flush=True)
-            if not timed and text.removeprefix("final comparison: ").startswith("round"):
+            if not timed and text.removeprefix("final comparison: ").startswith(("round", "timing")):
                 self._barrier.wait()
                 timed = self._timing.acquire()
 

@@ -39,6 +39,14 @@ def test_a_progress_line_says_what_how_far_how_long_and_the_best() -> None:
     )
 
 
+def test_the_bar_is_shorter_where_the_line_would_not_fit() -> None:
+    step = Step(what="setting up and verifying 'compiled, cpp_wrapper=True'", total=2)
+    assert step_line(step, 34.0, bar=True, columns=79).endswith(f" 1 of 2, 34 s: {step.what}")
+    assert len(step_line(step, 34.0, bar=True, columns=79)) == 79
+    assert step_line(step, 34.0, bar=True, columns=70) == f"1 of 2, 34 s: {step.what}"
+    assert len(step_line(step, 34.0, bar=True, columns=119)) == len(f"1 of 2, 34 s: {step.what}") + 23
+
+
 def test_every_long_call_takes_the_same_progress_argument() -> None:
     for function in (rs.optimize, rs.tune, rs.ab, rs.dryrun, rs.verify, rs.probe):
         assert inspect.signature(function).parameters["progress"].default is False, function.__name__
@@ -105,6 +113,14 @@ def test_the_page_of_forms_says_that_times_of_different_lines_come_from_differen
 
     assert note in optimize_html(report_of(eager, tried))
     assert note not in optimize_html(report_of(eager))
+
+
+def test_the_details_of_a_form_with_a_long_name_are_not_squeezed_into_a_narrow_column() -> None:
+    settings = {"inductor.cpp_wrapper": True, "inductor.max_autotune_gemm": True}
+    why = "set-up would take about 79 s and 40 s are left; budget_s= allows more"
+    skipped = FormResult(form=Form.COMPILED, outcome=FormOutcome.SKIPPED, settings=settings, why=why)
+    lines = optimize_text(report_of(skipped), Terminal(width=80)).splitlines()
+    assert f"    {why}" in lines  # one line, and no set-up time of a form that was not set up
 
 
 def test_the_result_fits_80_columns_has_colour_and_ends_with_the_next_step() -> None:

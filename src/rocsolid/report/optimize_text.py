@@ -38,13 +38,13 @@ def _form(result: FormResult, width: int, terminal: Terminal) -> Iterator[str]:
     label = terminal.paint(f"{marker} {result.label:<{width}}", *_COLOURS.get(result.outcome, ()))
     yield f"{label}  {result.timing or result.outcome.value}"
     details = [f"{result.against_eager.speedup:.2f} times as fast as eager"] if result.against_eager else []
-    details.append(f"set-up {result.setup_s:.1f} s")
+    details += [f"set-up {result.setup_s:.1f} s"] if result.outcome is not FormOutcome.SKIPPED else []
     if result.relative_error is not None:
         details.append(f"relative error {result.relative_error:.1e}")
     if result.why:
         details.append(result.why)
-    indent = " " * (width + 4)
-    yield terminal.paint(terminal.wrap(", ".join(details), indent=indent), "dim")
+    if details:
+        yield terminal.paint(terminal.wrap(", ".join(details), indent="    "), "dim")
 
 
 def _next_steps(report: OptimizeReport, workload: str) -> Iterator[str]:
