@@ -13,6 +13,7 @@ from tests.support import ROOT, run_cli, run_python
 
 import rocsolid as rs
 from rocsolid.api.tune import _progress_for
+from rocsolid.cli.output import note
 from rocsolid.errors import UsageError
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
@@ -113,6 +114,22 @@ def test_the_page_of_forms_says_that_times_of_different_lines_come_from_differen
 
     assert note in optimize_html(report_of(eager, tried))
     assert note not in optimize_html(report_of(eager))
+
+
+def test_a_long_note_is_wrapped_at_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "trial 2 of at most 3: form=regional: raised, CannotRunError: the model has no repeated layers; fastest so far"
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+    note(text)
+    assert capsys.readouterr().err == f"{text}\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    note(text)
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(line.strip() for line in lines) == text
 
 
 def test_the_details_of_a_form_with_a_long_name_are_not_squeezed_into_a_narrow_column() -> None:

@@ -169,8 +169,8 @@ def _graph_cost(graph: CompiledGraph, terminal: Terminal) -> str:
     cost = (
         _count(graph.launches, "launch", "es") if graph.kernels else _count(sum(graph.operators.values()), "operator")
     )
-    location = terminal.paint(short_location(graph.location), "dim")
-    return f"  graph {graph.number} of {graph.function}, {location}: {cost} per call"
+    text = f"graph {graph.number} of {graph.function}: {cost} per call"
+    return terminal.wrap(f"{text}, {short_location(graph.location)}", indent="    ", first="  ")
 
 
 def _count(number: int, noun: str, plural: str = "s") -> str:

@@ -44,11 +44,11 @@ def step_line(
         per_step_s = (elapsed_s if phase_s is None else phase_s) / step.done
         parts.append(f"about {per_step_s * (step.total - step.done):.0f} s left")
     share = step.done / step.total if step.total else elapsed_s / budget_s if budget_s else 0.0
-    text = f"{', '.join(parts)}: {step.what}"
+    text = f"{', '.join(parts)}: {step.what}" + (f"; best so far: {step.best}" if step.best else "")
     chars = min(_BAR_CHARS, columns - len(text) - len("[] "))
     if bar and (step.total or budget_s) and chars >= _MIN_BAR_CHARS:
         text = f"[{'#' * round(chars * min(1.0, share)):<{chars}}] {text}"
-    return text + (f"; best so far: {step.best}" if step.best else "")
+    return text
 
 
 @contextmanager
