@@ -200,7 +200,12 @@ class Tuning:
             eliminate=False,
             budget_s=left_s,
         )
-        result = run_ab_test((("rs.optimize", without, {}), ("the plan", with_plan, {})), options, 0.02, on_status)
+        result = run_ab_test(
+            (("rs.optimize", without, {}), ("the plan", with_plan, {})),
+            options,
+            0.02,
+            lambda step: on_status(step.what),
+        )
         self.seconds["against rs.optimize"] = time.monotonic() - begun
         return {**_figures(result.b_against_a, result), "ms": [result.timing_a.median_ms, result.timing_b.median_ms]}
 
@@ -241,7 +246,7 @@ class Wave:
             nonlocal timed
             if "could not" in text:
                 print(f"  {model}: {text}"[:300], flush=True)
-            if not timed and text.removeprefix("final comparison: ").startswith("round"):
+            if not timed and text.removeprefix("final comparison: ").startswith(("round", "timing")):
                 self._barrier.wait()
                 timed = self._timing.acquire()
 

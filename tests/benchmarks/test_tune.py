@@ -74,7 +74,7 @@ def test_races_are_set_up_together_and_timed_alone(tmp_path: Path) -> None:
                 run_final_race(config, trials, options, report)
             else:
                 sides = (("a", config, {FUSION: "1"}), ("b", replace(config, folder=tmp_path / "b"), {FUSION: "3"}))
-                run_ab_test(sides, options, 0.02, report)
+                run_ab_test(sides, options, 0.02, lambda step: report(step.what))
         assert len(seen) > 3
         assert all(starting != alone for starting, alone in seen), race
         assert not wave._timing.locked()

@@ -13,12 +13,14 @@ from tests.support import ROOT, run_cli, run_python
 
 import rocsolid as rs
 from rocsolid.api.tune import _progress_for
+from rocsolid.cli.output import note
 from rocsolid.errors import UsageError
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
 from rocsolid.model.progress import Step
 from rocsolid.model.study import MEASURED, TrialRecord
 from rocsolid.model.timing import SpeedComparison, Timing, Verdict
+from rocsolid.report.optimize_page import optimize_html
 from rocsolid.report.optimize_text import optimize_text
 from rocsolid.report.progress import step_line, steps_for
 from rocsolid.report.terminal import Terminal
@@ -36,6 +38,14 @@ def test_a_progress_line_says_what_how_far_how_long_and_the_best() -> None:
     assert (
         step_line(Step(what="trial 3"), 30.0, budget_s=60, bar=True) == "[##########          ] 30 s of 60 s: trial 3"
     )
+
+
+def test_the_bar_is_shorter_where_the_line_would_not_fit() -> None:
+    step = Step(what="setting up and verifying 'compiled, cpp_wrapper=True'", total=2)
+    assert step_line(step, 34.0, bar=True, columns=79).endswith(f" 1 of 2, 34 s: {step.what}")
+    assert len(step_line(step, 34.0, bar=True, columns=79)) == 79
+    assert step_line(step, 34.0, bar=True, columns=70) == f"1 of 2, 34 s: {step.what}"
+    assert len(step_line(step, 34.0, bar=True, columns=119)) == len(f"1 of 2, 34 s: {step.what}") + 23
 
 
 def test_every_long_call_takes_the_same_progress_argument() -> None:
@@ -95,6 +105,39 @@ def report_of(*forms: FormResult) -> OptimizeReport:
         why="it is 1.62 times as fast as eager and its results match eager",
         noise=0.012,
     )
+
+
+def test_the_page_of_forms_says_that_times_of_different_lines_come_from_different_rounds() -> None:
+    eager = FormResult(form=Form.EAGER, outcome=FormOutcome.NOT_CHOSEN)
+    tried = FormResult(form=Form.COMPILED, outcome=FormOutcome.CHOSEN, settings={"inductor.cpp_wrapper": True})
+    note = "the times of different lines come from different rounds"
+
+    assert note in optimize_html(report_of(eager, tried))
+    assert note not in optimize_html(report_of(eager))
+
+
+def test_a_long_note_is_wrapped_at_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "trial 2 of at most 3: form=regional: raised, CannotRunError: the model has no repeated layers; fastest so far"
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+    note(text)
+    assert capsys.readouterr().err == f"{text}\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    note(text)
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(line.strip() for line in lines) == text
+
+
+def test_the_details_of_a_form_with_a_long_name_are_not_squeezed_into_a_narrow_column() -> None:
+    settings = {"inductor.cpp_wrapper": True, "inductor.max_autotune_gemm": True}
+    why = "set-up would take about 79 s and 40 s are left; budget_s= allows more"
+    skipped = FormResult(form=Form.COMPILED, outcome=FormOutcome.SKIPPED, settings=settings, why=why)
+    lines = optimize_text(report_of(skipped), Terminal(width=80)).splitlines()
+    assert f"    {why}" in lines  # one line, and no set-up time of a form that was not set up
 
 
 def test_the_result_fits_80_columns_has_colour_and_ends_with_the_next_step() -> None:
@@ -217,7 +260,7 @@ def test_the_cache_is_shown_and_cleared(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_a_cpu_profile_shows_operators_and_says_that_the_rest_is_about_gpus(tmp_path: Path) -> None:
+def test_a_cpu_profile_shows_operators(tmp_path: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -226,7 +269,7 @@ def test_a_cpu_profile_shows_operators_and_says_that_the_rest_is_about_gpus(tmp_
     work.write_text("import torch\ndef build():\n    return torch.nn.Linear(8, 8), (torch.ones(2, 8),), {}\n")
     ran = run_cli("profile", f"{work}:build", "--trace", str(tmp_path / "t.json.gz"))
     assert ran.code == 0, ran.err
-    assert "There is no GPU here: this is the time by operator on the CPU" in ran.out
+    assert "no GPU work in this trace: this is the time by operator on the CPU" in ran.out
     assert "aten::addmm" in ran.out
 
 

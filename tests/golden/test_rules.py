@@ -133,6 +133,7 @@ def runtime_findings() -> Iterator[Finding]:
     )
     yield recompiled.RULE.found(
         "step",
+        times="",
         location="train.py:40",
         function="step",
         seconds="2.1",

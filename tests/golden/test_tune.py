@@ -41,6 +41,7 @@ from rocsolid.model.trial_result import (
     Unkillable,
     WrongResult,
 )
+from rocsolid.report.progress import step_line
 from rocsolid.report.study_text import ab_text, study_text
 from rocsolid.report.terminal import Terminal
 from rocsolid.tune import final_race
@@ -175,7 +176,9 @@ def test_progress_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(test_ab_test.FakeProcess, "offsets", 0.3)
     statuses.append("")
     sides: Any = (("a", test_ab_test.FakeConfig, {"ms": 1.0}), ("b", test_ab_test.FakeConfig, {"ms": 1.0}))
-    run_ab_test(sides, replace(test_ab_test.OPTIONS, rounds=8), 0.02, statuses.append)
+    run_ab_test(
+        sides, replace(test_ab_test.OPTIONS, rounds=8), 0.02, lambda step: statuses.append(step_line(step, 5.0))
+    )
 
     monkeypatch.setattr(final_race, "VariantProcess", test_ab_test.FakeProcess)
     statuses.append("")

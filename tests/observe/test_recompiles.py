@@ -15,6 +15,9 @@ from rocsolid.model.compile_log import Recompile  # noqa: E402
 from rocsolid.model.release import compare  # noqa: E402
 from rocsolid.observe.findings import recompile_findings  # noqa: E402
 from rocsolid.observe.recompile_message import recompile_from_reason  # noqa: E402
+from rocsolid.report.compiles_page import compiles_html  # noqa: E402
+from rocsolid.report.compiles_text import compiles_text  # noqa: E402
+from rocsolid.report.terminal import Terminal  # noqa: E402
 
 SCALE = 2
 
@@ -262,3 +265,27 @@ def test_a_recompile_becomes_a_finding_with_its_guard() -> None:
     assert finding.code == "BRK002"
     assert "dtype mismatch. expected Float, actual Double" in finding.message
     assert finding.location.startswith(__file__)
+
+
+def test_recompiles_are_grouped_by_cause() -> None:
+    with record_compiles() as recorder:
+        compiled = torch.compile(scaled_by, backend="eager", dynamic=False)
+        for scale in (0.5, 1.5, 2.5, 3.5):
+            compiled(torch.ones(2), scale)
+        compiled(torch.ones(2).double(), 0.5)
+    log = recorder.log
+    by_argument = {group.first.argument: group for group in log.recompiles}
+
+    assert len([graph for graph in log.graphs if graph.recompile]) == 4
+    assert by_argument.keys() == {"scale", "x.dtype"}
+    assert by_argument["scale"].graphs == (2, 3, 4)
+    assert by_argument["scale"].change == "scale took 4 values: 0.5, 1.5, 2.5, 3.5"
+    text = compiles_text(log, Terminal())
+    assert text.count("fix: pass it as a tensor: `torch.tensor(value)`") == 1
+    assert "3 recompiles of scaled_by (" in text
+    assert "recompile: scale changed from 1.5 to 2.5" in text
+    assert [finding.message.partition(" (")[0] for finding in recompile_findings(log.graphs)].count(
+        "scaled_by was recompiled 3 times"
+    ) == 1
+    assert compiles_html(log).count("torch.tensor(value)") == 1
+    assert "3 recompiles of scaled_by (" in str(log)

@@ -19,7 +19,8 @@ import torch
 
 from rocsolid.model.verify_report import Accuracy
 from rocsolid.numerics import relative_error
-from rocsolid.optimize import optimized
+from rocsolid.optimize import form_race, optimized
+from rocsolid.optimize import progressive as progressive_module
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.race import choose_winner, raced_forms
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
@@ -307,3 +308,45 @@ def test_a_function_that_compiles_itself_is_not_called_eager() -> None:
 
     assert not plain.why
     assert "the function calls torch.compile itself, so this is your compiled code" in own.why
+
+
+def choose_compiled(forms: Any, _: Any) -> Any:
+    """Choose the compiled form, however long it takes."""
+    winner = next(raced for raced in forms if raced.form is Form.COMPILED)
+    winner.result = replace(winner.result, outcome=FormOutcome.CHOSEN)
+    return winner, "the test wants it"
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_compile_in_a_later_call_is_reported_and_can_be_avoided(
+    progressive: bool,  # noqa: FBT001
+    sealed: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for module in (form_race, progressive_module):
+        monkeypatch.setattr(module, "choose_winner", choose_compiled)
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
+    fast = rs.optimize(model, torch.randn(4, 8), progressive=progressive)
+    if sealed:
+        fast.seal(otherwise="eager")
+    if progressive:
+        assert fast.wait(300)
+    assert fast.report().chosen is Form.COMPILED, fast.report()
+    fast(torch.randn(4, 8))
+    assert (fast.report().late_compiles, fast.report().refused_compiles) == (0, 0)
+
+    odd = torch.randn(2, 3, 8)
+    torch.testing.assert_close(fast(odd), model(odd))
+    fast(torch.randn(4, 8))
+
+    report = fast.report()
+    assert (report.late_compiles, report.refused_compiles) == ((0, 1) if sealed else (1, 0))
+    expected = "1 call ran in eager, because" if sealed else "1 compile within calls that differ from the examples"
+    assert expected in str(report)
+    assert report.counters()["rocsolid_late_compiles_total"] == report.late_compiles
+    assert "is now float32[2, 3, 8]" in caplog.text
+    with pytest.raises(UsageError, match="use 'raise' or 'eager'"):
+        fast.seal(otherwise="never")

@@ -1,6 +1,7 @@
 """Simulated chips: what torch and rocsolid report for them, that this is announced, and that everything is restored."""
 
 import json
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -150,6 +151,60 @@ def test_every_chip_of_the_catalogue_can_be_simulated(pretend_chip: Pretend, chi
     assert [device.arch for device in env.devices] == [simulated.chip.arch]
     assert headline(env, Terminal()).startswith(f"PRETENDED CHIP ({simulated})")
     assert parse_pretended_chip(str(simulated)) == simulated
+
+
+# What torch's C++ code defines for `torch.cuda.get_device_properties()`, in torch 2.9 to 2.15.
+BOUND = (
+    "L2_cache_size",
+    "clock_rate",
+    "gcnArchName",
+    "is_integrated",
+    "is_multi_gpu_board",
+    "major",
+    "max_threads_per_block",
+    "max_threads_per_multi_processor",
+    "memory_bus_width",
+    "memory_clock_rate",
+    "minor",
+    "multi_processor_count",
+    "name",
+    "pci_bus_id",
+    "pci_device_id",
+    "pci_domain_id",
+    "regs_per_multiprocessor",
+    "shared_memory_per_block",
+    "shared_memory_per_block_optin",
+    "shared_memory_per_multiprocessor",
+    "total_memory",
+    "uuid",
+    "warp_size",
+)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "sm_90"])
+def test_device_properties_have_every_attribute_of_torchs_class(pretend_chip: Pretend, arch: str) -> None:
+    import torch
+
+    pretend_chip(arch)
+    properties = torch.cuda.get_device_properties(0)
+    stub = Path(torch.__file__).parent / "_C/__init__.pyi"  # what this torch declares
+    body = stub.read_text().partition("class _CudaDeviceProperties:\n")[2].partition("\nclass ")[0]
+    declared = re.findall(r"^    (\w+): ", body.partition("\n\n")[0], re.MULTILINE)
+
+    assert len(declared) > 10
+    assert [name for name in {*BOUND, *declared} if not hasattr(properties, name)] == []
+    assert all(
+        isinstance(getattr(properties, name), int) for name in BOUND if name not in ("gcnArchName", "name", "uuid")
+    )
+    assert len(properties.uuid.bytes) == 16
+    assert str(properties.uuid).count("-") == 4
+    assert repr(properties).startswith(f"_CudaDeviceProperties(name='{properties.name}', major={properties.major}, ")
+    assert {properties: 1}[torch.cuda.get_device_properties()] == 1  # hashable, as a key of functools.cache
+    assert ("gcnArchName=" in repr(properties)) is arch.startswith("gfx")
+    with pytest.raises(AttributeError):
+        properties.name = "other"
+    with pytest.raises(AttributeError, match="'_CudaDeviceProperties' object has no attribute 'cores'"):
+        properties.cores  # noqa: B018
 
 
 def test_the_guard_enforces_values_only_on_a_simulated_amd_chip(pretend_chip: Pretend) -> None:

@@ -250,7 +250,34 @@ def test_a_changed_report_is_still_compared(tmp_path: Path, broken: dict[str, li
     assert {row.match.value for row in comparison.operators} == {"category"}
 
 
-def test_a_trace_without_gpu_work_cannot_be_compared(tmp_path: Path) -> None:
+def test_cpu_operators_are_compared_by_name_without_the_operators_inside_them(tmp_path: Path) -> None:
+    def operators(name: str, *lengths: int) -> Path:
+        outer, inner, other = (f"{length}.000" for length in lengths)
+        events = [
+            host("cpu_op", "aten::linear", "100.000", outer),
+            host("cpu_op", "aten::addmm", "110.000", inner),
+            host("cpu_op", "aten::relu", "1000.000", other),
+        ]
+        (tmp_path / name).write_text(LAYOUTS["kineto"](events))
+        return tmp_path / name
+
+    comparison = rs.compare(operators("a.json", 60, 40, 5), operators("b.json", 90, 80, 5))
+
+    assert comparison.cpu
+    assert {row.name: (row.before, row.after) for row in comparison.by_operator} == {
+        "aten::addmm": (40_000, 80_000),
+        "aten::linear": (20_000, 10_000),
+        "aten::relu": (5_000, 5_000),
+    }
+    assert comparison.kernels == ()
+    ran = run_cli("compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
+    assert ran.code == 0
+    assert "CPU time: 65.00 µs before, 95.00 µs after, +30.00 µs" in ran.out
+    assert "kernels:" not in ran.out
+    assert "Kernels" not in run_cli("compare", *(str(tmp_path / f) for f in ("a.json", "b.json")), "--output=html").out
+
+
+def test_a_trace_without_gpu_work_cannot_be_compared_with_one_that_has(tmp_path: Path) -> None:
     one = write(tmp_path, "a.json", ("k", "aten::mm", "10.000"))
     (tmp_path / "cpu.json").write_text(LAYOUTS["kineto"]([host("cpu_op", "aten::mm", "1.000", "1.000")]))
 

@@ -10,6 +10,7 @@ from tests.support import clean_environ, run_cli
 pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
+import rocsolid as rs
 from rocsolid.trace.analysis.analyze import analyze_trace
 from rocsolid.trace.read import read_trace
 
@@ -58,6 +59,31 @@ def test_a_workload_is_profiled_and_reported(tmp_path: Path) -> None:
     assert "aten::addmm" in columns.names
     assert columns.unused_events["python_function"] > 0
     assert analyze_trace(file, columns).damage == ()
+
+
+@pytest.mark.torch
+def test_a_trace_of_the_cpu_has_the_own_times_that_torch_profiler_reports(tmp_path: Path) -> None:
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU())
+    inputs = torch.randn(8, 64)
+    with profile(activities=[ProfilerActivity.CPU], with_stack=True, with_modules=True) as recorder:
+        model(inputs).sum().backward()
+    recorder.export_chrome_trace(str(tmp_path / "cpu.json"))
+
+    (file,) = rs.trace(tmp_path / "cpu.json").files
+
+    assert file.cpu is not None
+    own_us = {row.name: row.own_ns / 1e3 for row in file.cpu.operators}
+    expected = {event.key: event for event in recorder.key_averages()}
+    assert own_us["aten::addmm"] == pytest.approx(expected["aten::addmm"].self_cpu_time_total, abs=2)
+    assert own_us["aten::linear"] == pytest.approx(expected["aten::linear"].self_cpu_time_total, abs=2)
+    assert {row.name: row.calls for row in file.cpu.operators}["aten::addmm"] == 1
+    assert sum(own_us.values()) <= file.cpu.span_ns / 1e3 * file.cpu.thread_count
+    modules = {row.name: row for row in file.modules}
+    assert modules["Linear"].own_ns / 1e3 >= own_us["aten::addmm"]
+    assert modules["Sequential"].device_ns >= modules["Linear"].device_ns
 
 
 @pytest.mark.torch

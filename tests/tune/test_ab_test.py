@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rocsolid.measure.process_race import RaceOptions
+from rocsolid.model.progress import Step
 from rocsolid.model.timing import Verdict
 
 ab_test = importlib.import_module("rocsolid.tune.ab_test")
@@ -49,11 +50,28 @@ class FakeConfig:
 def run(monkeypatch: pytest.MonkeyPatch, offsets: float, b: float) -> tuple[Any, list[str]]:
     monkeypatch.setattr(ab_test, "VariantProcess", FakeProcess)
     monkeypatch.setattr(FakeProcess, "offsets", offsets)
-    statuses: list[str] = []
+    steps: list[Step] = []
     found = ab_test.run_ab_test(
-        (("a", FakeConfig, {"ms": 1.0}), ("b", FakeConfig, {"ms": b})), OPTIONS, 0.02, statuses.append
+        (("a", FakeConfig, {"ms": 1.0}), ("b", FakeConfig, {"ms": b})), OPTIONS, 0.02, steps.append
     )
-    return found, [line for line in statuses if "repeated in fresh processes" in line]
+    return found, [step.what for step in steps if "repeated in fresh processes" in step.what]
+
+
+def test_each_step_says_how_far_the_test_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ab_test, "VariantProcess", FakeProcess)
+    steps: list[Step] = []
+    sides: Any = (("eager", FakeConfig, {"ms": 1.0}), ("fast", FakeConfig, {"ms": 0.5}))
+    ab_test.run_ab_test(sides, OPTIONS, 0.02, steps.append)
+
+    set_up = [(step.what, step.done) for step in steps if step.total == 3 and "process" not in step.what]
+    assert set_up == [
+        ("starting a (eager)", 0),
+        ("starting b (fast)", 1),
+        ("starting the control, a second copy of a; 24 rounds follow", 2),
+    ]
+    rounds = [step.done for step in steps if step.what.startswith("timing")]
+    assert rounds == list(range(OPTIONS.rounds))
+    assert all(step.total == OPTIONS.rounds for step in steps if step.what.startswith("timing"))
 
 
 def test_clear_result_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,10 +99,9 @@ def test_unsure_result_is_repeated_at_most_twice(monkeypatch: pytest.MonkeyPatch
 def test_unsure_result_is_not_repeated_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ab_test, "VariantProcess", FakeProcess)
     monkeypatch.setattr(FakeProcess, "offsets", 0.3)
-    statuses: list[str] = []
     options = replace(OPTIONS, budget_s=0.0)
     found = ab_test.run_ab_test(
-        (("a", FakeConfig, {"ms": 1.0}), ("b", FakeConfig, {"ms": 1.0})), options, 0.02, statuses.append
+        (("a", FakeConfig, {"ms": 1.0}), ("b", FakeConfig, {"ms": 1.0})), options, 0.02, lambda _: None
     )
 
     assert found.b_against_a.verdict is Verdict.UNSURE

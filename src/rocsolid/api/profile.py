@@ -23,22 +23,12 @@ _TRACE_PATTERNS: Final = ("*_results.db", "*_results.json", "*_kernel_trace.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CpuOperator:
-    """An operator on the CPU: its own time, without the operators that it calls, and its calls, both per step."""
-
-    name: str
-    self_ms: float
-    calls: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class ProfiledRun:
     """The trace of a profiled workload, and the overhead of the profiler."""
 
     file: Path
     plain_ms: float  # median step without the profiler
     profiled_ms: float  # median step with the profiler
-    cpu_operators: tuple["CpuOperator", ...] = ()  # most time first; only on a machine without a GPU
 
     @property
     def overhead(self) -> float:
@@ -91,22 +81,7 @@ def profile_workload(
     on_step(Step(what=f"writing {file}", done=3, total=4))
     file.parent.mkdir(parents=True, exist_ok=True)
     recorder.export_chrome_trace(str(file))
-    return ProfiledRun(
-        file=file,
-        plain_ms=statistics.median(plain),
-        profiled_ms=statistics.median(profiled),
-        cpu_operators=() if torch.cuda.is_available() else _cpu_operators(recorder, steps),
-    )
-
-
-def _cpu_operators(recorder: Any, steps: int) -> tuple[CpuOperator, ...]:
-    """Return the operators of the recorded steps, most time first."""
-    found = [
-        CpuOperator(name=event.key, self_ms=event.self_cpu_time_total / 1e3 / steps, calls=event.count / steps)
-        for event in recorder.key_averages()
-        if not event.key.startswith("ProfilerStep")
-    ]
-    return tuple(sorted(found, key=lambda operator: -operator.self_ms))
+    return ProfiledRun(file=file, plain_ms=statistics.median(plain), profiled_ms=statistics.median(profiled))
 
 
 def _step_times(

@@ -25,6 +25,8 @@ _MAX_FUNCTIONS: Final = 300_000  # with more Python functions, the flame graph i
 def trace(*files: str | Path) -> TraceReport:
     """Analyze profiler files: GPU time by kernel, idle time by cause, and findings.
 
+    A trace without GPU work gives the time by CPU operator and module (`report.files[0].cpu`).
+
     Args:
         files: traces of torch.profiler (JSON, plain or gzip) or of rocprofv3 (JSON, CSV, .db).
 
@@ -95,7 +97,7 @@ def analyze_traces(
         with_timeline = timeline and index == 0
         flame = None
         few_functions = columns.unused_events.get("python_function", 0) <= _MAX_FUNCTIONS
-        if stacks or (with_timeline and few_functions):
+        if stacks or (few_functions and (with_timeline or result.cpu)):
             result, flame = _add_python_stacks(file, columns, result, flame=with_timeline)
         if log and torch_trace:
             from rocsolid.trace.analysis.compiled_regions import add_compile_log
@@ -167,6 +169,7 @@ def _add_python_stacks(
     file: Path, columns: "TraceColumns", result: TraceFile, *, flame: bool
 ) -> tuple[TraceFile, FlameGraph | None]:
     """Read the Python functions of a trace. Add the lines that launched kernels, and build the flame graph."""
+    from rocsolid.trace.analysis.host_activity import operator_times
     from rocsolid.trace.analysis.launch_stacks import launch_locations
     from rocsolid.trace.analysis.modules import ModuleTimes, add_modules
     from rocsolid.trace.export.flame import FlameGraphBuilder, launch_times
@@ -175,7 +178,7 @@ def _add_python_stacks(
     if not has_frames(columns):
         return result, None
     locations, builder = launch_locations(columns, result), FlameGraphBuilder()
-    modules = ModuleTimes(launches=launch_times(columns))
+    modules = ModuleTimes(launches=operator_times(columns) if result.cpu else launch_times(columns))
     for frames in read_frames(file):
         locations.add(frames)
         modules.add(frames)
@@ -239,7 +242,7 @@ def _add_logs(files: Sequence[TraceFile], folder: Path) -> tuple[tuple[TraceFile
 
 
 def compare(before: str | Path, after: str | Path, *, stacks: bool = False) -> TraceComparison:
-    """Compare two traces, on the busiest device of each.
+    """Compare two traces, on the busiest device of each. Of traces without GPU work, compare the CPU operators.
 
     Args:
         before: a trace, or a report that `rocsolid trace --output json` wrote.

@@ -199,7 +199,7 @@ def ab(  # noqa: PLR0913 - all but three of them keywords
             rounds=rounds, turns=sides[0][1].turns, restart_every=max(1, rounds // 4), eliminate=False, budget_s=3600
         )
         with _progress_for(progress) as callbacks:
-            result = run_ab_test((sides[0], sides[1]), options, min_gain, callbacks.on_status)
+            result = run_ab_test((sides[0], sides[1]), options, min_gain, callbacks.on_step)
     name = WorkloadName.parse(workload)
     return replace(result, workload=f"{name.file.resolve()}:{name.function}")
 
@@ -217,7 +217,7 @@ def _progress_for(progress: bool | OnStep | Progress, budget_s: float = 0.0) -> 
         best = fastest_so_far(update.finished)
 
     with steps_for(progress, budget_s=budget_s) as on_step:
-        yield Progress(on_status=lambda text: on_step(Step(what=text, best=best)), on_trial=on_trial)
+        yield Progress(on_status=lambda text: on_step(Step(what=text, best=best)), on_trial=on_trial, on_step=on_step)
 
 
 def keep_out_of_git(folder: Path) -> None:

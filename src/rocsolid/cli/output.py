@@ -129,10 +129,14 @@ def printable(text: str) -> str:
 
 
 def note(text: str) -> None:
-    """Print a line to stderr, with secrets hidden and control characters as escapes."""
+    """Print a line to stderr, with secrets hidden and control characters as escapes; wrapped on a terminal."""
     from rocsolid.model.redact import redact
+    from rocsolid.report.terminal import terminal_of
 
-    sys.stderr.write(f"{printable(redact(text))}\n")
+    shown = printable(redact(text))
+    if sys.stderr.isatty() and "\n" not in shown:
+        shown = terminal_of(sys.stderr).wrap(shown, indent="  ", first="")
+    sys.stderr.write(f"{shown}\n")
 
 
 def read(file: Path) -> str:

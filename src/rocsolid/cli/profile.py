@@ -15,16 +15,10 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rocsolid.cli.fail_on import add_fail_on
 from rocsolid.cli.output import add_output, add_workload, check_workload, note
 from rocsolid.cli.parse_units import count
-
-if TYPE_CHECKING:
-    from rocsolid.api.profile import ProfiledRun
-
-_MAX_OPERATORS = 12
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,26 +90,4 @@ def run(args: argparse.Namespace) -> int:
         f"wrote {profiled.file}; a step takes {profiled.plain_ms:.2f} ms without the profiler and "
         f"{profiled.profiled_ms:.2f} ms with it ({profiled.overhead:+.0%})"
     )
-    if profiled.cpu_operators and args.output == "text":
-        sys.stdout.write(_cpu_table(profiled))
     return analyze_and_print([profiled.file], args)
-
-
-def _cpu_table(profiled: "ProfiledRun") -> str:
-    """The time by operator: the report below is about GPU work, of which there is none here."""
-    from rocsolid.report.terminal import terminal_of
-
-    terminal = terminal_of()
-    total_ms = sum(operator.self_ms for operator in profiled.cpu_operators) or 1.0
-    names = [operator.name[: terminal.width - 34] for operator in profiled.cpu_operators[:_MAX_OPERATORS]]
-    width = max(map(len, names))
-    lines = [
-        terminal.wrap(
-            "There is no GPU here: this is the time by operator on the CPU. The rest analyses GPU work only."
-        ),
-        terminal.paint(f"  {'CPU operator':<{width}}   per step   share   calls", "bold"),
-    ]
-    for name, operator in zip(names, profiled.cpu_operators, strict=False):
-        share = operator.self_ms / total_ms
-        lines.append(f"  {name:<{width}}  {operator.self_ms:6.2f} ms   {share:5.1%}  {operator.calls:6.4g}")
-    return "\n".join(lines) + "\n\n"

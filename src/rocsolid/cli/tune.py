@@ -275,7 +275,9 @@ def show_progress(budget_s: float = 0.0, on_interrupt: str = "") -> "Iterator[Pr
 
     try:
         with show_steps(budget_s=budget_s) as on_step:
-            yield Progress(on_status=lambda text: on_step(Step(what=text, best=best)), on_trial=on_trial)
+            yield Progress(
+                on_status=lambda text: on_step(Step(what=text, best=best)), on_trial=on_trial, on_step=on_step
+            )
     except KeyboardInterrupt:
         sys.stderr.write(f"{clear_line}{on_interrupt}")
         raise

@@ -1,6 +1,6 @@
 """The compile log: one record per compiled graph, graph break and frame that was not compiled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -85,9 +85,12 @@ class Recompile:
 
     def lines(self) -> list[str]:
         """Return the message as lines: what changed, code line, guard, cause, fix."""
+        return [f"recompile: {self.change}", *self.details()]
+
+    def details(self) -> list[str]:
+        """Return the lines after the first."""
         guard = f" (compile {self.previous_compile_id})" if self.previous_compile_id else ""
         return [
-            f"recompile: {self.change}",
             *code_lines(self.code),
             f"failed guard: {self.guard}{guard}",
             *([f"cause: {self.cause}"] if self.change != self.cause else []),
@@ -138,6 +141,66 @@ class CompiledGraph:
             f"graph {self.number} ({self.kind.value}) of {self.function}: {self.seconds:.2f} s, {self.nodes} nodes{launches}, "
             f"cache {self.cache.value}{recompile}"
         )
+
+
+_MAX_VALUES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecompileGroup:
+    """All recompiles of a function that have one cause: the same argument changed in the same way."""
+
+    function: str
+    graphs: tuple[int, ...]  # numbers of the graphs, in the order of their compiles
+    seconds: float  # of all these compiles
+    values: tuple[str, ...]  # each value that the argument had, once, in order
+    first: Recompile
+
+    @property
+    def change(self) -> str:
+        """What changed: `scale took 4 values: 0.5, 1.5, 2.5, 3.5`; for one recompile, from which value to which."""
+        distinct = len(self.values)
+        if len(self.graphs) == 1 or not self.first.argument or distinct < 3:  # noqa: PLR2004 - two values are a change
+            return self.first.change
+        more = ", …" if distinct > _MAX_VALUES else ""
+        return f"{self.first.argument} took {distinct} values: {', '.join(self.values[:_MAX_VALUES])}{more}"
+
+    def lines(self) -> list[str]:
+        """Return the message as lines: count, time and what changed, then code line, guard, cause and fix, once."""
+        count = _count(len(self.graphs), "recompile")
+        graphs = f"graph{'' if len(self.graphs) == 1 else 's'} {', '.join(map(str, self.graphs))}"
+        head = f"{count} of {self.function} ({self.seconds:.2f} s, {graphs}): {self.change}"
+        return [head, *self.first.details()]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def group_recompiles(graphs: Iterable[CompiledGraph]) -> tuple[RecompileGroup, ...]:
+    """Group recompiles by function, by what changed and by cause; those that took the most time come first.
+
+    The parts of a function that a graph break splits are one function.
+    """
+    found: dict[tuple[str, str, str, str], list[CompiledGraph]] = {}
+    for graph in graphs:
+        if graph.recompile:
+            function, file = graph.function.partition(" (resumed")[0], graph.location.rpartition(":")[0]
+            key = function, file, graph.recompile.argument, graph.recompile.cause
+            found.setdefault(key, []).append(graph)
+    groups = []
+    for (function, *_), members in found.items():
+        recompiles = [graph.recompile for graph in members if graph.recompile]
+        values = [value for recompile in recompiles for value in (recompile.old_value, recompile.new_value) if value]
+        groups.append(
+            RecompileGroup(
+                function=function,
+                graphs=tuple(graph.number for graph in members),
+                seconds=sum(graph.seconds for graph in members),
+                values=tuple(dict.fromkeys(values)),
+                first=recompiles[0],
+            )
+        )
+    return tuple(sorted(groups, key=lambda group: -group.seconds))
 
 
 CHECKED_FIX = "your line (checked: this break is gone, the result is the same):"
@@ -235,13 +298,18 @@ class CompileLog(NotebookResult):
         """Seconds spent compiling, over all threads."""
         return sum(g.seconds for g in self.graphs) + sum(f.seconds for f in self.uncompiled)
 
+    @property
+    def recompiles(self) -> tuple[RecompileGroup, ...]:
+        """The recompiles by cause, each with its fix; those that took the most time come first."""
+        return group_recompiles(self.graphs)
+
     def __str__(self) -> str:
         summary = (
             f"{_count(len(self.graphs), 'compiled graph')}, {self.compile_s:.1f} s of compiling, "
             f"{count_breaks(self.breaks)}"
         )
         graphs = [f"  {graph}" for graph in self.graphs]
-        return "\n\n".join(["\n".join([summary, *graphs]), *(str(found) for found in self.breaks)])
+        return "\n\n".join(["\n".join([summary, *graphs]), *map(str, (*self.recompiles, *self.breaks))])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,8 @@ class OptimizeReport(NotebookResult):
     example_count: int = 1
     unused_because: str = ""  # why the model runs in eager now instead of the chosen form: it has changed
     longest_call_ms: float | None = None  # the slowest call of the model while it was compiled in the background
+    late_compiles: int = 0  # compiles within calls, since the form is in use: these calls differed from the examples
+    refused_compiles: int = 0  # calls that ran in eager instead, since `seal(otherwise="eager")`
 
     @property
     def chosen_label(self) -> str:
@@ -92,7 +94,30 @@ class OptimizeReport(NotebookResult):
     def counters(self) -> dict[str, int]:
         """Return flat numbers for a server's metrics: which form was chosen, and whether the model runs in eager instead."""
         form = self.chosen_label.replace('"', "'")
-        return {f'rocsolid_form{{form="{form}"}}': 1, "rocsolid_form_not_in_use": int(bool(self.unused_because))}
+        return {
+            f'rocsolid_form{{form="{form}"}}': 1,
+            "rocsolid_form_not_in_use": int(bool(self.unused_because)),
+            "rocsolid_late_compiles_total": self.late_compiles,
+            "rocsolid_refused_compiles_total": self.refused_compiles,
+        }
+
+    def service_notes(self) -> list[str]:
+        """Return sentences about the calls since the form is in use."""
+        notes = []
+        if self.unused_because:
+            notes.append(f"not in use: {self.unused_because}; the model runs in eager")
+        if self.late_compiles:
+            compiles = "1 compile" if self.late_compiles == 1 else f"{self.late_compiles} compiles"
+            notes.append(
+                f"{compiles} within calls that differ from the examples; seal(otherwise='eager') runs such calls in eager"
+            )
+        if self.refused_compiles:
+            calls = "1 call" if self.refused_compiles == 1 else f"{self.refused_compiles} calls"
+            notes.append(f"{calls} ran in eager, because the form is sealed and was not compiled for them")
+        if self.longest_call_ms is not None:
+            slowest = f"{self.longest_call_ms:.1f} ms"
+            notes.append(f"slowest call of the model while it was compiled in the background: {slowest}")
+        return notes
 
     def json(self) -> str:
         """Return the JSON document that `rocsolid report` reads."""
@@ -109,10 +134,4 @@ class OptimizeReport(NotebookResult):
         ]
         if any(form.settings for form in self.forms):
             lines.append(f"  {RATIO_NOTE}")
-        if self.unused_because:
-            lines.append(f"  not in use: {self.unused_because}; the model runs in eager")
-        if self.longest_call_ms is not None:
-            lines.append(
-                f"  slowest call of the model while it was compiled in the background: {self.longest_call_ms:.1f} ms"
-            )
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {note}" for note in self.service_notes())])

@@ -398,8 +398,28 @@ class CaptureMatch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CpuOperatorRow:
+    """All calls of one operator in a trace without GPU work."""
+
+    name: str
+    calls: int
+    own_ns: int  # without the operators that it calls
+    total_ns: int  # with them
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuTrace:
+    """The operators on the CPU, in a trace without GPU work."""
+
+    span_ns: int  # from the first operator to the end of the last
+    busy_ns: int  # the part of the span in which at least one operator ran
+    thread_count: int  # that ran operators
+    operators: tuple[CpuOperatorRow, ...]  # the most own time first
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModuleRow:
-    """Device time of the work that one `nn.Module` launched."""
+    """Device time of the work that one `nn.Module` launched; without GPU work, the time of its CPU operators."""
 
     name: str
     calls: int
@@ -430,8 +450,9 @@ class TraceFile:
     hardware: HardwareUtilization | None = None
     compile_log: CompileLogMatch | None = None
     capture: CaptureMatch | None = None  # with `--capture`
-    modules: tuple[ModuleRow, ...] = ()  # with `--stacks`, where the trace contains modules
+    modules: tuple[ModuleRow, ...] = ()  # with `--stacks` or without GPU work, where the trace contains modules
     counter_files: tuple[str, ...] = ()  # other files that some of `counters` come from
+    cpu: CpuTrace | None = None  # only when there is no GPU work
 
 
 class KernelChangeKind(Enum):
@@ -509,7 +530,7 @@ class MetricChange:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceComparison(NotebookResult):
-    """The comparison of two traces, on the busiest device of each."""
+    """The comparison of two traces, on the busiest device of each; or of their CPU operators if both have no GPU work."""
 
     before: str
     after: str
@@ -527,6 +548,7 @@ class TraceComparison(NotebookResult):
     steps: tuple[MetricChange, ...] = ()  # host time of the profiler steps that both traces have, in their order
     before_steps: int = 0
     after_steps: int = 0
+    cpu: bool = False  # CPU operators were compared: all times are theirs, and there are no kernels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rocsolid.model.code_line import CodeLine
-from rocsolid.model.compile_log import CompiledGraph, GraphBreak
+from rocsolid.model.compile_log import CompiledGraph, GraphBreak, group_recompiles
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.rules.observed import graph_break, recompiled
 
@@ -15,21 +15,21 @@ def break_findings(breaks: Iterable[GraphBreak], graphs: int = 0) -> list[Findin
 
 
 def recompile_findings(graphs: Iterable[CompiledGraph]) -> list[Finding]:
-    """One finding per recompile."""
+    """One finding per function and cause."""
     return [
         recompiled.RULE.found(
-            graph.function,
-            location=graph.recompile.location,
-            function=graph.function,
-            seconds=f"{graph.seconds:.1f}",
-            reason=graph.recompile.change,
-            guard=graph.recompile.guard,
-            cause_of_recompile=graph.recompile.cause,
-            **_code_facts(graph.recompile.code),
-            fix=graph.recompile.fix,
+            group.function,
+            location=group.first.location,
+            function=group.function,
+            times="" if len(group.graphs) == 1 else f"{len(group.graphs)} times ",
+            seconds=f"{group.seconds:.1f}",
+            reason=group.change,
+            guard=group.first.guard,
+            cause_of_recompile=group.first.cause,
+            **_code_facts(group.first.code),
+            fix=group.first.fix,
         )
-        for graph in graphs
-        if graph.recompile
+        for group in group_recompiles(graphs)
     ]
 
 

@@ -127,7 +127,8 @@ class FormRace:
             why = f"set-up would take about {expected_s:.0f} s and {max(0.0, remaining_s):.0f} s are left; budget_s= allows more"
             tried.result = replace(tried.result, why=why)
             return replace(outcome, forms=forms)
-        self.on_step(Step(what=f"setting up and verifying {tried.label!r}", done=0, total=2))
+        number = list(tried_settings).index(tried_setting.decision.id)
+        self.on_step(Step(what=f"setting up and verifying {tried.label!r}", done=number, total=len(tried_settings)))
         prepare(tried, self.examples, self.expected, deadline)
         if not tried.eligible:
             return replace(outcome, forms=forms)

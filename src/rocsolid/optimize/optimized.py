@@ -25,7 +25,7 @@ from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prep
 from rocsolid.optimize.warm_start import SavedRun, warm_start
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compile_with_plan
-from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
+from rocsolid.runtime.regional_compile import RegionalModel, compile_states, repeated_layers
 from rocsolid.runtime.wrapped_module import WrappedModule, refuse_sharding, wrap_module
 from rocsolid.torchapi.dynamo.compile_hooks import remove_skip_marks
 from rocsolid.torchapi.graphs.replay_checks import write_counts
@@ -49,6 +49,8 @@ class Optimized:
         self._weights_are_constants = weights_are_constants
         self._measured_with = _describe(model)
         self._why_unused = ""
+        self._sealed = ""  # what a call does that would compile: "raise" or "eager"; empty: it compiles
+        self._watch_compiles()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the chosen form."""
@@ -62,7 +64,34 @@ class Optimized:
 
     def report(self) -> OptimizeReport:
         """Return the forms that were tried, with their times and errors, and the chosen one."""
-        return replace(self._report, unused_because=self._why_unused)
+        states = compile_states(_without_wrappers(self._chosen))
+        return replace(
+            self._report,
+            unused_because=self._why_unused,
+            late_compiles=sum(state.late_compiles for state in states),
+            refused_compiles=sum(state.refused_compiles for state in states),
+        )
+
+    def seal(self, otherwise: str = "raise") -> None:
+        """Forbid compiles and captures within calls. A call that would compile raises RecompileError.
+
+        With `otherwise="eager"` such a call runs in eager instead, and `report().refused_compiles` counts it. Calls without a graph
+        run without one. With `progressive=True` this begins when the compiled form is in use.
+        """
+        if otherwise not in ("raise", "eager"):
+            msg = f"seal(otherwise={otherwise!r}): use 'raise' or 'eager'"
+            raise UsageError(msg)
+        self._sealed = otherwise
+        self._watch_compiles()
+
+    def _watch_compiles(self) -> None:
+        """Count the compiles of the chosen form from now on, or forbid them."""
+        for state in compile_states(_without_wrappers(self._chosen)):
+            state.in_service = True
+            if self._sealed:
+                state.seal(self._sealed)
+        if self._sealed and self.captured is not None:
+            self.captured.freeze()
 
     @property
     def model(self) -> Any:
@@ -84,6 +113,7 @@ class Optimized:
         self._chosen = function
         if not self._why_unused:
             self._function = function
+        self._watch_compiles()
 
     def check_model(self, *, new_weights: bool = False) -> None:
         """Compare mode, dtypes and devices of the model with those of the measurement.
@@ -136,6 +166,15 @@ class Optimized:
         raise UsageError(msg)
 
 
+def _without_wrappers(function: Any) -> Any:
+    """Return the compiled function or the model inside a form."""
+    if isinstance(function, _ConstantWeights):
+        function = function.function
+    if isinstance(function, partial):  # with autocast
+        function = function.args[0]
+    return function.__rocsolid_function__ if isinstance(function, Captured) else function
+
+
 class _ConstantWeights:
     """A form whose compiled code has the weights as constants: before each call, checks that nothing was written to them."""
 
@@ -185,6 +224,10 @@ class OptimizedModule(WrappedModule):
         captured: Captured | None = self.rocsolid.captured
         return captured
 
+    def seal(self, otherwise: str = "raise") -> None:
+        """Forbid compiles and captures within calls; with `otherwise="eager"` such calls run in eager and are counted."""
+        self.rocsolid.seal(otherwise)
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the background work of `progressive=True` has ended; return False if the timeout was reached before."""
         return bool(self.rocsolid.wait(timeout_s))
@@ -216,7 +259,7 @@ class OptimizedModule(WrappedModule):
         return self.rocsolid.__reduce_ex__(protocol)
 
 
-_MODULE_METHODS: Final = ("report", "captured", "wait", "_repr_html_")
+_MODULE_METHODS: Final = ("report", "captured", "seal", "wait", "_repr_html_")
 
 
 def optimized_module(optimized_model: Optimized) -> Any:

@@ -6,7 +6,7 @@ from rocsolid.model.trace import KernelChange, MetricChange, OperatorChange, Tra
 from rocsolid.report.html import Html, tag
 from rocsolid.report.html_page import definitions, page
 from rocsolid.report.sortable_table import Cell, counts, sizes, sortable, times
-from rocsolid.report.trace_text import comparison_verdict
+from rocsolid.report.trace_text import comparison_verdict, time_kind
 from rocsolid.report.units import time
 
 _METRIC_HEADINGS = ("", "before", "after", "change")
@@ -45,6 +45,8 @@ def comparison_html(comparison: TraceComparison) -> str:
         ("before", comparison.before, comparison.before_model),
         ("after", comparison.after, comparison.after_model),
     )
+    kind = time_kind(cpu=comparison.cpu)
+    kind = kind[0].upper() + kind[1:]
     return page(
         "Trace comparison",
         f"{comparison.before} → {comparison.after}",
@@ -52,26 +54,34 @@ def comparison_html(comparison: TraceComparison) -> str:
         [tag("p", line) for line in comparison_verdict(comparison)],
         tag("h2", "Summary"),
         _metrics("metrics", comparison.metrics),
-        tag(
+        None
+        if comparison.cpu
+        else tag(
             "div",
             tag("div", tag("h2", "Device time by category"), _metrics("categories", comparison.categories)),
             tag("div", tag("h2", "Idle time by cause"), _metrics("idle", comparison.idle)),
             class_="pair",
         ),
-        tag("h2", "Device time by operator"),
+        tag("h2", f"{kind} by operator"),
         sortable(
             "by-operator",
             ("operator", "before", "after", "difference"),
             [_total(row) for row in comparison.by_operator],
         ),
-        (tag("h2", "Own device time by module"), _metrics("modules", comparison.modules))
+        (tag("h2", f"{kind} by module, without inner modules"), _metrics("modules", comparison.modules))
         if comparison.modules
         else None,
         (tag("h2", "Steps (host time)"), _metrics("steps", comparison.steps)) if comparison.steps else None,
-        tag("h2", "Device time by operator and shape"),
-        sortable("operators", _OPERATOR_HEADINGS, [_operator(row, comparison.labels) for row in comparison.operators]),
-        tag("h2", "Kernels"),
-        sortable("kernels", _KERNEL_HEADINGS, [_kernel(row, comparison.labels) for row in comparison.kernels]),
+        None
+        if comparison.cpu
+        else (
+            tag("h2", "Device time by operator and shape"),
+            sortable(
+                "operators", _OPERATOR_HEADINGS, [_operator(row, comparison.labels) for row in comparison.operators]
+            ),
+            tag("h2", "Kernels"),
+            sortable("kernels", _KERNEL_HEADINGS, [_kernel(row, comparison.labels) for row in comparison.kernels]),
+        ),
         styles=("trace.css",),
     )
 

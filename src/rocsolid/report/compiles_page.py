@@ -11,7 +11,7 @@ from rocsolid.model.compile_log import (
     CompileLog,
     CompileSpan,
     GraphBreak,
-    Recompile,
+    RecompileGroup,
     UncompiledFrame,
     code_lines,
     count_breaks,
@@ -43,8 +43,11 @@ _STYLES: Final = ("compiles.css",)
 
 
 def compiles_html(log: CompileLog) -> str:
-    """The timeline, then every graph, then the graph breaks."""
-    parts: list[Node] = [_counts(log), tag("h2", "Timeline"), _timeline(log), tag("h2", "Compiled graphs")]
+    """The recompiles by cause, the timeline, every graph, then the graph breaks."""
+    parts: list[Node] = [_counts(log)]
+    if log.recompiles:
+        parts += [tag("h2", "Recompiles by cause"), *map(_recompiles, log.recompiles)]
+    parts += [tag("h2", "Timeline"), _timeline(log), tag("h2", "Compiled graphs")]
     parts += [_graph(graph) for graph in log.graphs] or [tag("p", "Nothing was compiled.")]
     if log.breaks:
         parts += [tag("h2", "Graph breaks"), *(_break(found) for found in log.breaks)]
@@ -146,7 +149,7 @@ def _graph(graph: CompiledGraph) -> Html:
         tag(
             "div",
             tag("p", short_location(graph.location), class_="faint"),
-            _recompile(graph.recompile) if graph.recompile else None,
+            tag("p", tag("b", "recompile:"), f" {graph.recompile.change}") if graph.recompile else None,
             definitions(graph_facts(graph)),
             flame,
             [tag("h3", "Kernels"), [_kernel(kernel) for kernel in graph.kernels]] if graph.kernels else None,
@@ -190,15 +193,27 @@ def _break(found: GraphBreak) -> Html:
     )
 
 
-def _recompile(recompile: Recompile) -> Html:
-    guard = join(tag("code", recompile.guard), f" of compile {recompile.previous_compile_id}")
+def _recompiles(group: RecompileGroup) -> Html:
+    recompile = group.first
+    many = len(group.graphs) > 1
+    graphs = [
+        [", " if n else "", tag("a", str(number), href=f"#graph-{number}")] for n, number in enumerate(group.graphs)
+    ]
     rows: list[tuple[Node, Node]] = [
         ("cause", recompile.cause),
-        ("failed guard", guard),
+        ("failed guard", join(tag("code", recompile.guard), f" of compile {recompile.previous_compile_id}")),
         ("fix", recompile.fix),
         *_diff("example", recompile.example_before, recompile.example_after),
+        ("graphs" if many else "graph", graphs),
     ]
-    return join(tag("p", tag("b", "recompile:"), f" {recompile.change}"), _code(recompile.code), definitions(rows))
+    count = f"{len(group.graphs)} recompile{'s' if many else ''} of {group.function} ({group.seconds:.2f} s):"
+    return tag(
+        "details",
+        tag("summary", tag("b", count), f" {group.change}"),
+        tag("div", _code(recompile.code), definitions(rows)),
+        class_="finding is-warning",
+        open=True,
+    )
 
 
 def _code(code: CodeLine) -> Html | None:

@@ -12,7 +12,6 @@ from rocsolid.model.compile_log import (
     CompiledKernel,
     CompileLog,
     GraphBreak,
-    Recompile,
     UncompiledFrame,
     count_breaks,
     short_location,
@@ -44,8 +43,9 @@ def breaks_json(report: BreakReport) -> str:
 
 
 def compiles_text(log: CompileLog, terminal: Terminal, *, code: bool = False) -> str:
-    """Every graph, then what was not compiled, then every graph break."""
+    """The recompiles by cause, every graph, what was not compiled, and every graph break."""
     blocks = [compiles_headline(log, terminal)]
+    blocks += [_paint_message(group.lines(), terminal) for group in log.recompiles]
     blocks += [_graph(graph, terminal, code=code) for graph in log.graphs]
     if log.uncompiled:
         blocks.append(_not_compiled(log.uncompiled, terminal))
@@ -74,7 +74,8 @@ def _graph(graph: CompiledGraph, terminal: Terminal, *, code: bool) -> str:
     )
     lines = [head + terminal.paint(f"  {short_location(graph.location)}", "dim")]
     if graph.recompile:
-        lines.append(_recompile(graph.recompile, terminal))
+        label = terminal.paint("recompile:", "yellow", "bold")
+        lines.append(terminal.wrap(graph.recompile.change, indent="    ", first=f"  {label} "))
     for label, text in graph_facts(graph):
         lines.append(terminal.wrap(text, indent=" " * 13, first=f"  {terminal.paint(f'{label:<10}', 'dim')} "))
     if code:
@@ -150,10 +151,6 @@ def _break(found: GraphBreak, terminal: Terminal) -> str:
     )
 
 
-def _recompile(recompile: Recompile, terminal: Terminal) -> str:
-    return "\n".join(f"  {line}" for line in _paint_message(recompile.lines(), terminal).splitlines())
-
-
 def _paint_message(lines: Sequence[str], terminal: Terminal) -> str:
     """Return a message with colours; text is wrapped, code is not."""
     painted = []
@@ -172,8 +169,8 @@ def _graph_cost(graph: CompiledGraph, terminal: Terminal) -> str:
     cost = (
         _count(graph.launches, "launch", "es") if graph.kernels else _count(sum(graph.operators.values()), "operator")
     )
-    location = terminal.paint(short_location(graph.location), "dim")
-    return f"  graph {graph.number} of {graph.function}, {location}: {cost} per call"
+    text = f"graph {graph.number} of {graph.function}: {cost} per call"
+    return terminal.wrap(f"{text}, {short_location(graph.location)}", indent="    ", first="  ")
 
 
 def _count(number: int, noun: str, plural: str = "s") -> str:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
+from rocsolid.model.optimize_report import RATIO_NOTE, FormOutcome, FormResult, OptimizeReport
 from rocsolid.report.html import Html, tag
 from rocsolid.report.html_page import page
 from rocsolid.report.sortable_table import Cell, sizes, sortable, times
@@ -18,9 +18,13 @@ def optimize_html(report: OptimizeReport) -> str:
         report.machine,
         tag("p", tag("b", report.chosen_label), f" was chosen, because {report.why}."),
         tag("p", f"Profile {report.profile}; noise of this run {report.noise:.1%}.", class_="faint"),
+        [tag("p", f"{note[0].upper()}{note[1:]}.") for note in report.service_notes()],
         _plot(report),
         tag("h2", "Forms"),
         _table(report),
+        tag("p", f"{RATIO_NOTE[0].upper()}{RATIO_NOTE[1:]}.", class_="faint")
+        if any(result.settings for result in report.forms)
+        else None,
         styles=("trace.css",),
     )
 

@@ -28,11 +28,7 @@ def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str =
         lines.append(f"  noise of this run: {report.noise:.1%}{busy}")
     if any(result.settings for result in report.forms):
         lines.append(terminal.wrap(RATIO_NOTE, indent="  "))
-    if report.unused_because:
-        lines.append(terminal.wrap(f"not in use: {report.unused_because}; the model runs in eager", indent="  "))
-    if report.longest_call_ms is not None:
-        text = f"slowest call of the model while it was compiled in the background: {report.longest_call_ms:.1f} ms"
-        lines.append(terminal.wrap(text, indent="  "))
+    lines += [terminal.wrap(note, indent="  ") for note in report.service_notes()]
     lines += [terminal.wrap(f"next: {line}", indent="      ", first="") for line in _next_steps(report, workload)]
     return "\n".join(lines) + "\n"
 
@@ -42,13 +38,13 @@ def _form(result: FormResult, width: int, terminal: Terminal) -> Iterator[str]:
     label = terminal.paint(f"{marker} {result.label:<{width}}", *_COLOURS.get(result.outcome, ()))
     yield f"{label}  {result.timing or result.outcome.value}"
     details = [f"{result.against_eager.speedup:.2f} times as fast as eager"] if result.against_eager else []
-    details.append(f"set-up {result.setup_s:.1f} s")
+    details += [f"set-up {result.setup_s:.1f} s"] if result.outcome is not FormOutcome.SKIPPED else []
     if result.relative_error is not None:
         details.append(f"relative error {result.relative_error:.1e}")
     if result.why:
         details.append(result.why)
-    indent = " " * (width + 4)
-    yield terminal.paint(terminal.wrap(", ".join(details), indent=indent), "dim")
+    if details:
+        yield terminal.paint(terminal.wrap(", ".join(details), indent="    "), "dim")
 
 
 def _next_steps(report: OptimizeReport, workload: str) -> Iterator[str]:

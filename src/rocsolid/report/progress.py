@@ -20,15 +20,23 @@ _LOG_INTERVAL_S: Final = 10.0  # where stderr is not a terminal
 _GRACE_S: Final = 5.0  # this long after the deadline, faulthandler ends the process even if the GIL is held
 _TIMED_OUT: Final = 124  # the exit code
 _BAR_CHARS: Final = 20
+_MIN_BAR_CHARS: Final = 5
 _MIN_STEPS_FOR_ESTIMATE: Final = 2
 
 
 def step_line(
-    step: Step, elapsed_s: float, *, phase_s: float | None = None, budget_s: float = 0.0, bar: bool = False
+    step: Step,
+    elapsed_s: float,
+    *,
+    phase_s: float | None = None,
+    budget_s: float = 0.0,
+    bar: bool = False,
+    columns: int = 200,
 ) -> str:
     """Return the line for a step: bar, k of n, elapsed and remaining time, what is tried, the best so far.
 
-    `phase_s` is the time since the first of the `step.total` steps; by default, all the elapsed time.
+    `phase_s` is the time since the first of the `step.total` steps; by default, all the elapsed time. Where the line would not fit
+    into the columns, the bar is shorter or left out.
     """
     parts = [f"{min(step.done + 1, step.total)} of {step.total}"] if step.total else []
     parts.append(f"{elapsed_s:.0f} s" + (f" of {budget_s:.0f} s" if budget_s else ""))
@@ -36,8 +44,11 @@ def step_line(
         per_step_s = (elapsed_s if phase_s is None else phase_s) / step.done
         parts.append(f"about {per_step_s * (step.total - step.done):.0f} s left")
     share = step.done / step.total if step.total else elapsed_s / budget_s if budget_s else 0.0
-    drawn = f"[{'#' * round(_BAR_CHARS * min(1.0, share)):<{_BAR_CHARS}}] " if bar and (step.total or budget_s) else ""
-    return f"{drawn}{', '.join(parts)}: {step.what}" + (f"; best so far: {step.best}" if step.best else "")
+    text = f"{', '.join(parts)}: {step.what}" + (f"; best so far: {step.best}" if step.best else "")
+    chars = min(_BAR_CHARS, columns - len(text) - len("[] "))
+    if bar and (step.total or budget_s) and chars >= _MIN_BAR_CHARS:
+        text = f"[{'#' * round(chars * min(1.0, share)):<{chars}}] {text}"
+    return text
 
 
 @contextmanager
@@ -50,7 +61,7 @@ def show_steps(
 
     def on_step(step: Step) -> None:
         nonlocal current, phase_started
-        if current is None or current.total != step.total:
+        if current is None or current.total != step.total or step.done < current.done:
             phase_started = time.monotonic()
         current = step
 
@@ -58,8 +69,11 @@ def show_steps(
         if current is None:
             return ""
         now = time.monotonic()
-        bar = sys.stderr.isatty()
-        return step_line(current, now - started, phase_s=now - phase_started, budget_s=budget_s, bar=bar)
+        elapsed_s, phase_s = now - started, now - phase_started
+        if not sys.stderr.isatty():
+            return step_line(current, elapsed_s, phase_s=phase_s, budget_s=budget_s)
+        columns = _columns()
+        return step_line(current, elapsed_s, phase_s=phase_s, budget_s=budget_s, bar=True, columns=columns)
 
     with progress(line, deadline_s=deadline_s, stacks=stacks):
         yield on_step
@@ -119,7 +133,7 @@ def _watch(
             )
         text = current_step() if terminal or now - written_at >= _LOG_INTERVAL_S else ""
         if text and terminal:
-            text = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
+            text = text[: _columns()]
             sys.stderr.write(f"\r{text}\033[K")
             sys.stderr.flush()
             shown = True
@@ -129,6 +143,11 @@ def _watch(
             written_at = now
     if shown:
         sys.stderr.write("\r\033[K")
+
+
+def _columns() -> int:
+    """Return how many characters fit into a line of the terminal, without the last, which some terminals wrap."""
+    return os.get_terminal_size(sys.stderr.fileno()).columns - 1
 
 
 def _end_process(message: str, stacks: str) -> None:

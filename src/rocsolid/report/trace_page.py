@@ -25,11 +25,13 @@ from rocsolid.report.trace_text import (
     capture_match_text,
     captures_text,
     compile_log_notes,
+    cpu_text,
     event_counts_text,
     metrics,
     peak_text,
     rate,
     roofline_text,
+    time_kind,
     unknown_text,
     utilization_cells,
 )
@@ -53,7 +55,7 @@ _CARD_METRICS: Final = ("span", "busy", "idle")
 def trace_html(report: TraceReport, timelines: Mapping[str, Timeline] | None = None) -> str:
     """Return the page: the findings, then for each file the timeline, the metrics and the tables."""
     parts: list[Node] = [tag("h2", "Findings"), findings_html(report.findings)]
-    parts += [_ranks(report.ranks)] if report.ranks else []
+    parts += [_ranks(report.ranks)] if report.ranks and report.ranks.rows else []
     for number, file in enumerate(report.files):
         timeline = (timelines or {}).get(file.file)
         parts.append(_file(file, number, timeline if number == 0 else None))
@@ -94,6 +96,7 @@ def _file(file: TraceFile, number: int, timeline: Timeline | None) -> Html:
         offset = timeline.device_start_ns.get(device.device, 0) if timeline else 0
         use = hardware if device is busiest else None
         parts.append(_device(device, f"{number}-{device.device}", offset, use, has_timeline=timeline is not None))
+    parts += [] if file.devices else [_cpu(file, number)]
     parts += [hardware] if busiest is None else []
     parts += [_memory(curve) for curve in file.memory]
     parts.append(_modules(file, number))
@@ -393,12 +396,27 @@ def _roofline(device: DeviceTrace) -> Html | None:
     return tag("svg", axes, roofs, dots, labels, class_="roofline", viewBox="0 0 900 360", role="img", aria_label=label)
 
 
+def _cpu(file: TraceFile, number: int) -> Html:
+    """Return the operators on the CPU, of a trace without GPU work."""
+    cpu = file.cpu
+    if not cpu:
+        return tag("p", cpu_text(file))
+    total = sum(row.own_ns for row in cpu.operators)
+    rows = [
+        (r.name, *times(r.own_ns), share(r.own_ns, total), *counts(r.calls), *times(r.own_ns / r.calls, r.total_ns))
+        for r in cpu.operators
+    ]
+    headings = ["operator", "own time", "share", "calls", "per call", "with inner operators"]
+    return join(tag("h3", "CPU operators"), tag("p", cpu_text(file)), sortable(f"cpu-{number}", headings, rows))
+
+
 def _modules(file: TraceFile, number: int) -> Html | None:
     if not file.modules:
         return None
     rows = [(r.name, *counts(r.calls), *times(r.own_ns, r.device_ns)) for r in file.modules]
-    headings = ["module", "calls", "own device time", "with inner modules"]
-    return join(tag("h3", "Device time by module"), sortable(f"modules-{number}", headings, rows))
+    kind = time_kind(cpu=file.cpu is not None)
+    headings = ["module", "calls", f"own {kind}", "with inner modules"]
+    return join(tag("h3", f"{kind[0].upper()}{kind[1:]} by module"), sortable(f"modules-{number}", headings, rows))
 
 
 def _gaps(gaps: Sequence[Gap], key: str, offset: int) -> Html:

@@ -8,6 +8,7 @@ from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
     CaptureMatch,
     CompileLogMatch,
+    CpuTrace,
     DeviceTrace,
     GraphCaptures,
     HardwareUtilization,
@@ -36,7 +37,7 @@ _PRODUCERS: Final = {"kineto": "torch.profiler", "rocpd": "rocprofv3 (rocpd)"}
 def trace_text(report: TraceReport, terminal: Terminal, *, verbose: bool = False) -> str:
     """Return the report as text: all files, then the findings."""
     blocks = [block for file in report.files for block in _file(file, terminal, verbose=verbose)]
-    if report.ranks:
+    if report.ranks and report.ranks.rows:
         blocks.append(_ranks(report.ranks, terminal))
     shown = [f for f in report.findings if verbose or f.severity > Severity.INFO]
     notes = [f for f in report.findings if f not in shown]
@@ -61,8 +62,10 @@ def _file(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
     captured = captures_text(file.captures)
     lines += [terminal.wrap(captured)] if captured else []
     if not file.devices:
-        lines.append("no GPU work in this trace")
+        lines.append(terminal.wrap(cpu_text(file)))
     yield "\n".join(lines)
+    if file.cpu:
+        yield _cpu_operators(file, file.cpu, terminal, rows=_MAX_ROWS * 4 if verbose else _MAX_ROWS)
     for device in file.devices:
         yield from _device(device, terminal, rows=_MAX_ROWS * 4 if verbose else _MAX_ROWS)
     yield from _host(file, terminal, verbose=verbose)
@@ -72,6 +75,37 @@ def event_counts_text(file: TraceFile) -> str:
     """Return how many events were read, not used, and skipped."""
     unused = sum(file.unused_events.values())
     return f"{_plural(file.events, 'event')}: {unused:,} not used, {file.skipped_events:,} broken and skipped"
+
+
+def cpu_text(file: TraceFile) -> str:
+    """Return what the report of a trace without GPU work is about."""
+    cpu = file.cpu
+    if not cpu:
+        return "no GPU work and no operators in this trace: record it with torch.profiler or rocsolid profile"
+    threads = _plural(cpu.thread_count, "thread")
+    return (
+        f"no GPU work in this trace: this is the time by operator on the CPU. Operators ran in {time(cpu.busy_ns)} of "
+        f"{time(cpu.span_ns)} ({percent(cpu.busy_ns, cpu.span_ns)}) on {threads}; the rest is Python, or waiting"
+    )
+
+
+def _cpu_operators(file: TraceFile, cpu: CpuTrace, terminal: Terminal, *, rows: int) -> str:
+    """Return the operators on the CPU, the most own time first; per step where the trace has steps."""
+    steps = len(file.steps) or 1
+    total = sum(row.own_ns for row in cpu.operators)
+    width = max(24, terminal.width - 52)
+    cells = [
+        (
+            short_name(r.name, width),
+            time(r.own_ns / steps),
+            percent(r.own_ns, total),
+            f"{r.calls / steps:,.4g}",
+            time(r.own_ns / r.calls),
+        )
+        for r in cpu.operators[:rows]
+    ]
+    title = f"CPU operators ({_plural(len(cpu.operators), 'name')}" + ("; per step)" if file.steps else ")")
+    return _table(terminal, title, ("", "own time", "share", "calls", "per call"), cells)
 
 
 def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:
@@ -311,7 +345,7 @@ def _host(file: TraceFile, terminal: Terminal, *, verbose: bool) -> Iterator[str
     if file.modules:
         yield _table(
             terminal,
-            "device time by module",
+            f"{time_kind(cpu=file.cpu is not None)} by module",
             ("", "calls", "own", "with inner modules"),
             [
                 (short_name(r.name, 60), f"{r.calls:,}", time(r.own_ns), time(r.device_ns))
@@ -444,7 +478,7 @@ def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose:
         for title, rows in (
             ("summary", comparison.metrics),
             ("device time by category", comparison.categories),
-            ("own device time by module", comparison.modules),
+            (f"own {time_kind(cpu=comparison.cpu)} by module", comparison.modules),
             ("steps (host time)", comparison.steps if verbose else comparison.steps[:_MAX_ROWS]),
             ("idle time by cause", comparison.idle),
         )
@@ -452,13 +486,15 @@ def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose:
     ]
     operators = _operator_changes(comparison, terminal, rows=None if verbose else 2 * _MAX_ROWS)
     tables[1:1] = operators
+    verdict = [terminal.wrap(line) for line in comparison_verdict(comparison)]
+    if comparison.cpu:
+        return "\n\n".join([terminal.paint(head, "bold"), *verdict, *tables]) + "\n"
     shown = comparison.kernels if verbose else comparison.kernels[: 2 * _MAX_ROWS]
     counts = [f"{sum(row.change is kind for row in comparison.kernels)} {kind.value}" for kind in KernelChangeKind]
     kernels = [_kernel_change(row, comparison.labels, max(45, terminal.width - 62)) for row in shown]
     tables.append(
         _table(terminal, f"kernels: {', '.join(counts)}", ("", "", "operator", "before", "after", "change"), kernels)
     )
-    verdict = [terminal.wrap(line) for line in comparison_verdict(comparison)]
     return "\n\n".join([terminal.paint(head, "bold"), *verdict, *tables]) + "\n"
 
 
@@ -468,13 +504,24 @@ def comparison_verdict(comparison: TraceComparison) -> Iterator[str]:
     if not rows:
         return
     before, after = sum(row.before_ns for row in rows), sum(row.after_ns for row in rows)
-    yield f"device time: {time(before)} before, {time(after)} after, {_signed(after - before)}"
+    kind = time_kind(cpu=comparison.cpu)
+    yield f"{kind}: {time(before)} before, {time(after)} after, {_signed(after - before)}"
     for label, sign in (("loses", 1), ("gains", -1)):
         changed = [row for row in comparison.by_operator if sign * (row.after - row.before) > 0][:4]
         if changed:
             parts = ", ".join(f"{row.name} {_signed(row.after - row.before)}" for row in changed)
             yield f"{label}: {parts}"
-    total = max(before + after, 1)
+    if not comparison.cpu:
+        yield _matched(rows)
+    yield from (f"uncertain: {doubt}" for doubt in comparison.doubts)
+    steps = comparison.before_steps, comparison.after_steps
+    if steps[0] != steps[1] and all(steps):
+        per_step = [time(total_ns / count) for total_ns, count in zip((before, after), steps, strict=True)]
+        yield f"the traces have {steps[0]} and {steps[1]} steps; {kind} per step: {per_step[0]} and {per_step[1]}"
+
+
+def _matched(rows: Sequence[OperatorChange]) -> str:
+    total = max(sum(row.before_ns + row.after_ns for row in rows), 1)
     shares = [
         f"{percent(sum(r.before_ns + r.after_ns for r in rows if r.match is level), total)} by {level.value}"
         for level in MatchLevel
@@ -483,12 +530,12 @@ def comparison_verdict(comparison: TraceComparison) -> Iterator[str]:
     left = [
         time(sum(getattr(r, f"{side}_ns") for r in rows if r.match is MatchLevel.NONE)) for side in ("before", "after")
     ]
-    yield f"matched: {', '.join(shares)}; unmatched: {left[0]} before, {left[1]} after"
-    yield from (f"uncertain: {doubt}" for doubt in comparison.doubts)
-    steps = comparison.before_steps, comparison.after_steps
-    if steps[0] != steps[1] and all(steps):
-        per_step = [time(total_ns / count) for total_ns, count in zip((before, after), steps, strict=True)]
-        yield f"the traces have {steps[0]} and {steps[1]} steps; device time per step: {per_step[0]} and {per_step[1]}"
+    return f"matched: {', '.join(shares)}; unmatched: {left[0]} before, {left[1]} after"
+
+
+def time_kind(*, cpu: bool) -> str:
+    """Return which time a report is about."""
+    return "CPU time" if cpu else "device time"
 
 
 def _operator_changes(comparison: TraceComparison, terminal: Terminal, *, rows: int | None) -> list[str]:
@@ -498,6 +545,11 @@ def _operator_changes(comparison: TraceComparison, terminal: Terminal, *, rows: 
         (short_name(r.name, 50), time(r.before), time(r.after), _signed(r.after - r.before))
         for r in comparison.by_operator[:rows]
     ]
+    by_operator = _table(
+        terminal, f"{time_kind(cpu=comparison.cpu)} by operator", ("", "before", "after", "change"), totals
+    )
+    if comparison.cpu:
+        return [by_operator]
     width = max(45, terminal.width - 64)
     shapes = [
         (
@@ -510,7 +562,7 @@ def _operator_changes(comparison: TraceComparison, terminal: Terminal, *, rows: 
         for r in comparison.operators[:rows]
     ]
     return [
-        _table(terminal, "device time by operator", ("", "before", "after", "change"), totals),
+        by_operator,
         _table(terminal, "device time by operator and shape", ("", "matched by", "before", "after", "change"), shapes),
     ]
 

@@ -58,6 +58,8 @@ class CompileState:
     sealed: bool = False
     sealed_calls: str = "raise"  # what a call does that would compile after `seal()`: "raise" or "eager"
     refused_compiles: int = 0  # calls that ran in eager because of that
+    in_service: bool = False  # `rs.optimize` has chosen this function: a compile from now on delays a request
+    late_compiles: int = 0  # compiles since then
     compiled_calls: list[CallSignature] = field(default_factory=list)  # the calls that triggered a compile
     compiled_code: set[CodeType] = field(default_factory=set)  # the function, and its parts after graph breaks
     recompiles: int = 0  # the number of recompiles so far
@@ -124,10 +126,25 @@ class CompileState:
             raise CompileCancelled
         if self.sealed or (is_recompile and self.max_recompiles is not None and self.recompiles >= self.max_recompiles):
             raise RecompileError(self._error_message(signature, compile_))
+        if self.in_service:
+            self._warn_about_late_compile(signature, compile_)
         self.compiled_code.add(compile_.code)
         self.recompiles += is_recompile
         if signature not in self.compiled_calls:
             self.compiled_calls.append(signature)
+
+    def _warn_about_late_compile(self, signature: CallSignature, compile_: Compile) -> None:
+        if not self.late_compiles:
+            changed = "; ".join(
+                differences(nearest(self.compiled_calls, signature), signature) if self.compiled_calls else []
+            )
+            _log.warning(
+                "%s compiles within this call, which differs from the examples of rs.optimize: %s\n"
+                "  fix: pass such an example to rs.optimize, or .seal(otherwise='eager') to run such calls in eager",
+                compile_.name,
+                changed or "the state of the module or of torch has changed",
+            )
+        self.late_compiles += 1
 
     def _error_message(self, signature: CallSignature, compile_: Compile) -> str:
         why = (

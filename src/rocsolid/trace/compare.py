@@ -9,6 +9,8 @@ from typing import Final
 from rocsolid.errors import InputError
 from rocsolid.model.trace import (
     Category,
+    CpuOperatorRow,
+    CpuTrace,
     DeviceTrace,
     DoubtKind,
     KernelChange,
@@ -49,7 +51,12 @@ Pair = tuple[KernelRow, KernelRow]
 
 
 def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
-    """Compare the busiest device of each trace. The devices can be of different vendors."""
+    """Compare the busiest device of each trace. The devices can be of different vendors.
+
+    If both traces have no GPU work, their CPU operators are compared.
+    """
+    if before.cpu and after.cpu:
+        return _compare_cpu(before, before.cpu, after, after.cpu)
     old, new = _busiest(before), _busiest(after)
     operators = tuple(sorted(_operator_changes(old, new), key=lambda row: -abs(row.delta_ns)))
     aligned: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
@@ -78,12 +85,70 @@ def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
         modules=_module_changes((before, old), (after, new)),
         doubts=tuple(_doubts(before, old, "before")) + tuple(_doubts(after, new, "after")),
         labels={row.name: row.label for device in (old, new) for row in device.kernels if row.label},
-        steps=tuple(
-            MetricChange(name=f"step {number}", before=a.total_ns, after=b.total_ns)
-            for number, (a, b) in enumerate(zip(before.steps, after.steps, strict=False), 1)
-        ),
+        steps=_step_changes(before, after),
         before_steps=len(before.steps),
         after_steps=len(after.steps),
+    )
+
+
+def _step_changes(before: TraceFile, after: TraceFile) -> tuple[MetricChange, ...]:
+    return tuple(
+        MetricChange(name=f"step {number}", before=a.total_ns, after=b.total_ns)
+        for number, (a, b) in enumerate(zip(before.steps, after.steps, strict=False), 1)
+    )
+
+
+def _compare_cpu(before: TraceFile, old: CpuTrace, after: TraceFile, new: CpuTrace) -> TraceComparison:
+    """Compare the own times of CPU operators by name."""
+    rows = {row.name: row for row in old.operators}, {row.name: row for row in new.operators}
+    operators = [_cpu_change(name, *(side.get(name) for side in rows)) for name in {**rows[0], **rows[1]}]
+    modules: tuple[MetricChange, ...] = ()
+    if before.modules and after.modules:
+        times = [
+            [*own, (_OUTSIDE, sum(row.own_ns for row in cpu.operators) - sum(ns for _, ns in own))]
+            for file, cpu in ((before, old), (after, new))
+            for own in [[(row.name, row.own_ns) for row in file.modules]]
+        ]
+        modules = _metric_changes(*times)
+    return TraceComparison(
+        before=before.file,
+        after=after.file,
+        before_model="CPU",
+        after_model="CPU",
+        metrics=tuple(
+            MetricChange(name=name, before=getattr(old, name), after=getattr(new, name))
+            for name in ("span_ns", "busy_ns", "thread_count")
+        ),
+        categories=(),
+        idle=(),
+        kernels=(),
+        operators=tuple(sorted(operators, key=lambda row: -abs(row.delta_ns))),
+        by_operator=tuple(
+            sorted(
+                (MetricChange(name=r.operator, before=r.before_ns, after=r.after_ns) for r in operators),
+                key=lambda row: -abs(row.after - row.before),
+            )
+        ),
+        modules=modules,
+        steps=_step_changes(before, after),
+        before_steps=len(before.steps),
+        after_steps=len(after.steps),
+        cpu=True,
+    )
+
+
+def _cpu_change(name: str, before: CpuOperatorRow | None, after: CpuOperatorRow | None) -> OperatorChange:
+    return OperatorChange(
+        match=MatchLevel.OPERATOR if before and after else MatchLevel.NONE,
+        operator=name,
+        shape="",
+        category=category(name),
+        before_count=before.calls if before else 0,
+        after_count=after.calls if after else 0,
+        before_ns=before.own_ns if before else 0,
+        after_ns=after.own_ns if after else 0,
+        before_kernel="",
+        after_kernel="",
     )
 
 
@@ -315,7 +380,7 @@ def _by_operator(changes: Iterable[OperatorChange]) -> tuple[MetricChange, ...]:
 
 def _busiest(file: TraceFile) -> DeviceTrace:
     if not file.devices:
-        msg = f"{file.file} has no GPU work, so there is nothing to compare"
+        msg = f"{file.file} has no GPU work, so it can only be compared with another trace of CPU operators"
         raise InputError(msg)
     return max(file.devices, key=lambda device: device.busy_ns)
 

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from rocsolid.errors import CannotRunError
 from rocsolid.measure.process_race import ProcessRaceResult, RaceOptions, race_processes
+from rocsolid.model.progress import OnStep, Step
 from rocsolid.model.study import ABResult
 from rocsolid.model.timing import Verdict
 from rocsolid.tune.space import Choices
@@ -19,37 +21,46 @@ def run_ab_test(
     sides: tuple[Side, Side],
     options: RaceOptions,
     min_gain: float,
-    show_status: Callable[[str], None],
+    on_step: OnStep,
 ) -> ABResult:
     """Run the test; raises CannotRunError when either side cannot be measured."""
     processes: dict[str, VariantProcess] = {}
-    where = ""
+    place = Step(
+        what="", total=len(sides) + 1
+    )  # first the processes are set up, the control last; then come the rounds
 
-    def on_status(text: str) -> None:
-        """Add the round to the lines about new processes, so that each says how far the test is."""
-        nonlocal where
-        where = text if text.startswith("round") else where
-        show_status(f"{where}: {text}" if where and text.startswith("starting") else text)
+    def on_status(text: str, done: int | None = None) -> None:
+        nonlocal place
+        if done is not None:
+            place = replace(place, done=done)
+        on_step(replace(place, what=text))
 
     deadline = time.monotonic() + options.budget_s
     try:
         for key, (_, config, choices) in zip("ab", sides, strict=True):
             processes[key] = VariantProcess(config, choices, key, on_status)
         processes["control"] = VariantProcess(sides[0][1], sides[0][2], "control", on_status)
-        _check_both(sides, processes)  # a side that cannot run is reported before the race, not after it
+        for number, (key, (name, _, _)) in enumerate(zip("ab", sides, strict=True)):
+            on_status(f"starting {key} ({name})", number)
+            _check(key, name, processes)  # a side that cannot run is reported before the race, not after it
+        on_status(f"starting the control, a second copy of a; {options.rounds} rounds follow", len(sides))
+        processes["control"].ready()
+        place = Step(what="", total=options.rounds)
         race = _race(processes, options, on_status)
         for repeat in range(_MAX_REPEATS):
             failed = any(process.failure for process in processes.values())
             if failed or time.monotonic() > deadline or race.compare("a", "b", min_gain).verdict is not Verdict.UNSURE:
                 break
             on_status(
-                f"the verdict is UNSURE, so the test is repeated in fresh processes (repeat {repeat + 1} of {_MAX_REPEATS})"
+                f"the verdict is UNSURE, so the test is repeated in fresh processes (repeat {repeat + 1} of {_MAX_REPEATS})",
+                0,
             )
             for process in processes.values():
                 process.restart()
             race = race.extended_by(_race(processes, options, on_status))
         machines = {key: processes[key].finish() for key in "ab"}
-        _check_both(sides, processes)
+        for key, (name, _, _) in zip("ab", sides, strict=True):
+            _check(key, name, processes)
     finally:
         for process in processes.values():
             process.cancel()
@@ -67,24 +78,17 @@ def run_ab_test(
 
 
 def _race(
-    processes: Mapping[str, VariantProcess], options: RaceOptions, on_status: Callable[[str], None]
+    processes: Mapping[str, VariantProcess], options: RaceOptions, on_status: Callable[[str, int], None]
 ) -> ProcessRaceResult:
-    started = time.monotonic()
-
     def on_round(index: int, _: object) -> None:
-        estimate = ""
-        if index:
-            left_s = (time.monotonic() - started) / index * (options.rounds - index)
-            estimate = f", about {left_s:.0f} s left"
-        on_status(f"round {index + 1} of {options.rounds}{estimate}")
+        on_status("timing a, b and the control in turns", index)
 
     sides = {key: processes[key] for key in "ab"}
     return race_processes(sides, processes["control"], options, on_round)
 
 
-def _check_both(sides: tuple[Side, Side], processes: Mapping[str, VariantProcess]) -> None:
-    for key, (name, _, _) in zip("ab", sides, strict=True):
-        processes[key].ready()
-        if processes[key].failure:
-            msg = f"side {key} ({name}) cannot be measured: {processes[key].failure}"
-            raise CannotRunError(msg)
+def _check(key: str, name: str, processes: Mapping[str, VariantProcess]) -> None:
+    processes[key].ready()
+    if processes[key].failure:
+        msg = f"side {key} ({name}) cannot be measured: {processes[key].failure}"
+        raise CannotRunError(msg)

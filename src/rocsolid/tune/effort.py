@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rocsolid.model.progress import OnStep, ignore_step
 from rocsolid.model.study import TrialRecord
 
 
@@ -32,6 +33,7 @@ class Progress:
 
     on_status: Callable[[str], None] = lambda _: None  # what runs now, in one line
     on_trial: Callable[[TrialUpdate], None] = lambda _: None
+    on_step: OnStep = ignore_step  # the same for an A/B test, which knows how far it is
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """A function was compiled again because a Dynamo guard failed.
 
 ## What it does
-Lists each compile after the first one of a function, with the guard that failed and the cause.
+Lists the compiles after the first one of a function by cause, with the guard that failed first.
 
 ## Why it matters
 A compile takes seconds to minutes, and the call that triggers it waits. After eight compiles, Dynamo stops compiling
@@ -25,7 +25,7 @@ RULE = Rule(
     code="BRK002",
     name="recompiled",
     severity=Severity.INFO,
-    message="{function} was recompiled ({seconds} s): {reason}; failed guard: {guard}",
+    message="{function} was recompiled {times}({seconds} s): {reason}; failed guard: {guard}",
     why="The call that triggers a compile waits for it. After eight compiles of a function, Dynamo stops compiling it and runs it in eager.",
     fix="{fix}",
     check="rocsolid compiles FILE.py:FUNCTION   (with the same calls)",

@@ -5,9 +5,12 @@ Two features use it. `rs.pretend` changes only `torch.version` and the device pr
 (`pretend_device`). Importing this module changes nothing; `FakeDeviceInfo.keep` does.
 """
 
+import builtins
 import sys
+import uuid
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 
 from rocsolid.errors import UsageError
@@ -28,29 +31,69 @@ def build_versions(pretended: PretendedChip) -> dict[str, str | None]:
     return {"hip": pretended.hip or None, "cuda": pretended.cuda or None, "rocm": pretended.rocm or None}
 
 
-def device_properties(chip: Chip) -> SimpleNamespace:
+@dataclass(frozen=True, eq=False)
+class _CUuuid:
+    """The identifier of a device, as torch's class of this name."""
+
+    bytes: list[int]
+
+    def __str__(self) -> str:
+        return str(uuid.UUID(bytes=builtins.bytes(self.bytes)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class _CudaDeviceProperties:
+    """All attributes of torch's class of this name, in torch 2.9 to 2.15. Like that class, it is hashable and read-only."""
+
+    name: str
+    major: int
+    minor: int
+    is_multi_gpu_board: int = 0
+    is_integrated: int = 0
+    multi_processor_count: int
+    total_memory: int
+    max_threads_per_multi_processor: int = 2048
+    max_threads_per_block: int = 1024
+    warp_size: int
+    clock_rate: int = 2_100_000
+    memory_clock_rate: int = 1_300_000
+    memory_bus_width: int = 8192
+    shared_memory_per_block: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_multiprocessor: int
+    regs_per_multiprocessor: int
+    gcnArchName: str  # noqa: N815 - torch's name
+    uuid: _CUuuid = _CUuuid([0] * 16)
+    pci_bus_id: int = 1
+    pci_device_id: int = 0
+    pci_domain_id: int = 0
+    L2_cache_size: int = 4 << 20
+
+    def __repr__(self) -> str:
+        arch = f", gcnArchName='{self.gcnArchName}'" if self.gcnArchName != self.name else ""
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}{arch}, "
+            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count}, "
+            f"uuid={self.uuid}, pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, "
+            f"pci_domain_id={self.pci_domain_id}, L2_cache_size={self.L2_cache_size >> 20}MB)"
+        )
+
+
+def device_properties(chip: Chip) -> _CudaDeviceProperties:
     """Return what `torch.cuda.get_device_properties` returns for that chip."""
-    return SimpleNamespace(
+    is_amd = chip.platform is Platform.ROCM
+    return _CudaDeviceProperties(
         name=chip.product,
         major=chip.capability[0],
         minor=chip.capability[1],
-        gcnArchName=chip.runtime_name,
+        gcnArchName=chip.runtime_name if is_amd else chip.product,  # a build for CUDA repeats the name here
         total_memory=chip.memory_gib << 30,
         multi_processor_count=chip.compute_units,
         regs_per_multiprocessor=chip.registers_per_unit,
-        max_threads_per_multi_processor=2048,
-        max_threads_per_block=1024,
         warp_size=chip.wavefront_size,
-        clock_rate=2_100_000,
-        memory_clock_rate=1_300_000,
-        memory_bus_width=8192,
-        shared_memory_per_block=chip.lds_bytes if chip.platform is Platform.ROCM else _DEFAULT_SHARED_BYTES,
+        shared_memory_per_block=chip.lds_bytes if is_amd else _DEFAULT_SHARED_BYTES,
         shared_memory_per_block_optin=chip.lds_bytes,
         shared_memory_per_multiprocessor=chip.lds_bytes_per_unit,
-        L2_cache_size=4 << 20,
-        uuid="pretended",
-        is_integrated=0,
-        is_multi_gpu_board=0,
     )
 
 

@@ -57,6 +57,7 @@ def analyze_trace(
         capture=capture,
         memory=host_activity.memory_curves(columns),
         counters=counter_rows(columns),
+        cpu=host_activity.cpu_trace(columns) if not len(devices) else None,
     )
     if not result.counters:
         return result

@@ -1,4 +1,4 @@
-"""Computes launch statistics, graph replays, steps, compiled regions, collective time and memory over time."""
+"""Computes launch statistics, graph replays, steps, compiled regions, CPU operators, collective time and memory."""
 
 import re
 from typing import Final
@@ -9,6 +9,8 @@ from rocsolid.model.trace import (
     Category,
     CollectiveRow,
     CollectiveTime,
+    CpuOperatorRow,
+    CpuTrace,
     GraphRow,
     HostRegion,
     LaunchStats,
@@ -16,10 +18,18 @@ from rocsolid.model.trace import (
     RuntimeCallRow,
 )
 from rocsolid.trace.analysis.cost_model import parse_message
-from rocsolid.trace.analysis.intervals import overlap, total_time, union
+from rocsolid.trace.analysis.intervals import coverage, overlap, total_time, union
 from rocsolid.trace.analysis.kernels import CATEGORIES, group_rows, percentile
 from rocsolid.trace.analysis.link_launches import LaunchLinks, events_named, row_mask
-from rocsolid.trace.columns import Column, DeviceEvents, EventKind, HostEvents, RowSelection, TraceColumns
+from rocsolid.trace.columns import (
+    Column,
+    DeviceEvents,
+    EventKind,
+    HostEvents,
+    RowSelection,
+    TraceColumns,
+    sorted_unique,
+)
 
 _STEP: Final = re.compile(r"ProfilerStep#\d+")
 _COMPILED: Final = re.compile(
@@ -172,6 +182,56 @@ def regions(columns: TraceColumns) -> tuple[HostRegion, ...]:
 def graph_breaks(columns: TraceColumns) -> int:
     """Return the number of compiled regions minus one: each further region starts at a graph break or recompile."""
     return max(0, sum(bool(_REGION.match(name)) for name in columns.names) - 1)
+
+
+def cpu_trace(columns: TraceColumns) -> CpuTrace | None:
+    """Return the time by operator on the CPU; None when the trace has no operators."""
+    ops = columns.ops
+    if not len(ops):
+        return None
+    own = _own_times(ops)
+    total = ops.end - ops.start
+    rows = [
+        CpuOperatorRow(
+            name=columns.names[name],
+            calls=len(members),
+            own_ns=int(own[members].sum()),
+            total_ns=int(total[members].sum()),
+        )
+        for name, members in group_rows(ops.name)
+    ]
+    covered = coverage(ops.start, ops.end)
+    return CpuTrace(
+        span_ns=covered.span_ns,
+        busy_ns=covered.busy_ns,
+        thread_count=len(sorted_unique(ops.thread)),
+        operators=tuple(sorted(rows, key=lambda row: (-row.own_ns, row.name))),
+    )
+
+
+def operator_times(columns: TraceColumns) -> dict[str, tuple[Column, Column]]:
+    """Return for each thread the starts of its operators, sorted, and their own times."""
+    ops, own = columns.ops, _own_times(columns.ops)
+    return {
+        columns.threads[thread]: (ops.start[members], own[members])
+        for thread, members in group_rows(ops.thread, ops.start)
+    }
+
+
+def _own_times(ops: HostEvents) -> Column:
+    """Return the time of each operator without the operators that it calls, which run inside it on the same thread."""
+    own: Column = ops.end - ops.start
+    order = np.lexsort((-ops.end, ops.start, ops.thread))
+    callers: list[tuple[int, int, int]] = []  # thread, end and row of the operators that are running
+    for row, thread, start, end in zip(
+        *(column[order].tolist() for column in (np.arange(len(ops)), ops.thread, ops.start, ops.end)), strict=True
+    ):
+        while callers and (callers[-1][0] != thread or callers[-1][1] <= start):
+            callers.pop()
+        if callers:
+            own[callers[-1][2]] -= min(end, callers[-1][1]) - start
+        callers.append((thread, end, row))
+    return own
 
 
 def _regions(columns: TraceColumns, events: HostEvents, rows: Column) -> list[HostRegion]:

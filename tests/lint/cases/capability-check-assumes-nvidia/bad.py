@@ -30,3 +30,40 @@ def supports_tma(device_type):
         return False
     major, _ = torch.cuda.get_device_capability()
     return major >= 9
+
+
+def choose_by_two_digits():
+    major, minor = torch.cuda.get_device_capability()
+    if major * 10 + minor >= 90:
+        return "hopper"
+    return "ampere"
+
+
+def choose_by_reassigned_number():
+    cc = torch.cuda.get_device_capability()
+    cc = cc[0] * 10 + cc[1]
+    if cc >= 90:
+        return "hopper"
+    return "ampere"
+
+
+def choose_by_properties():
+    props = torch.cuda.get_device_properties(0)
+    if props.major * 10 + props.minor >= 90:
+        return "hopper"
+    return "ampere"
+
+
+def choose_by_text():
+    major, minor = torch.cuda.get_device_capability()
+    sm = int(f"{major}{minor}")
+    if sm >= 90:
+        return "hopper"
+    return "ampere"
+
+
+def choose_by_decimal():
+    major, minor = torch.cuda.get_device_capability()
+    if major + minor / 10 >= 9.0:
+        return "hopper"
+    return "ampere"

@@ -44,3 +44,17 @@ def is_ampere():
 
 def rows_per_block(device):
     return 32 if torch.cuda.get_device_capability(device)[0] >= 9 else 64
+
+
+def has_fp8_by_two_digits():
+    major, minor = torch.cuda.get_device_capability()
+    if major * 10 + minor >= 89:
+        return "fp8"
+    return "bf16"
+
+
+def choose_by_two_digits_on_nvidia():
+    major, minor = torch.cuda.get_device_capability()
+    if torch.version.hip is None and major * 10 + minor >= 90:
+        return "hopper"
+    return "ampere"

@@ -70,11 +70,13 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
-_ARITHMETIC: dict[type, Callable[[int, int], int]] = {
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
 }
+Value = int | float | tuple[Any, ...] | None
 _MAX_DEPTH = 6  # of names and functions between the comparison and the call
 
 
@@ -202,23 +204,20 @@ def _depends_on_gpu(node: ast.Compare, scope: Scope, source: Source) -> bool:
     return any(_value(s, (1, 4), scope, source) != _value(s, (3, 4), scope, source) for s in sides)
 
 
-def _value(
-    node: ast.expr | None, gpu: tuple[int, int], scope: Scope, source: Source, depth: int = 0
-) -> int | tuple[Any, ...] | None:
+def _value(node: ast.expr | None, gpu: tuple[int, int], scope: Scope, source: Source, depth: int = 0) -> Value:
     """The value of an expression of numbers and capabilities; None for anything else."""
     if depth > _MAX_DEPTH or node is None:
         return None
     if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, int) else None
+        return node.value if isinstance(node.value, (int, float)) else None
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         values = tuple(_value(e, gpu, scope, source, depth + 1) for e in node.elts)
         return None if None in values else values
     if isinstance(node, ast.BinOp):
         left, right = (_value(side, gpu, scope, source, depth + 1) for side in (node.left, node.right))
-        compute = _ARITHMETIC.get(type(node.op))
-        return compute(left, right) if compute and isinstance(left, int) and isinstance(right, int) and right else None
+        return _computed(_ARITHMETIC.get(type(node.op)), left, right)
     if isinstance(node, ast.Call):
-        return _called_value(node, gpu, source, depth)
+        return _number_in_text(node, gpu, scope, source, depth) or _called_value(node, gpu, source, depth)
     if isinstance(node, ast.Attribute):
         return _attribute_value(node, gpu, scope, source, depth)
     if isinstance(node, ast.Subscript):
@@ -228,10 +227,35 @@ def _value(
             if isinstance(value, tuple) and isinstance(index, int) and -len(value) <= index < len(value)
             else None
         )
-    return _assigned_value(node.id, gpu, scope, source, depth) if isinstance(node, ast.Name) else None
+    return _assigned_value(node, gpu, scope, source, depth) if isinstance(node, ast.Name) else None
 
 
-def _called_value(node: ast.Call, gpu: tuple[int, int], source: Source, depth: int) -> int | tuple[Any, ...] | None:
+def _computed(compute: Callable[[Any, Any], Any] | None, left: Value, right: Value) -> Value:
+    if compute is None or not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
+        return None
+    try:
+        value: Value = compute(left, right)
+    except ZeroDivisionError:
+        return None
+    return value
+
+
+def _number_in_text(node: ast.Call, gpu: tuple[int, int], scope: Scope, source: Source, depth: int) -> Value:
+    """The value of `int(f"{major}{minor}")` or `float(f"{major}.{minor}")`."""
+    name = source.resolve(node.func)
+    if name not in ("int", "float") or len(node.args) != 1 or not isinstance(node.args[0], ast.JoinedStr):
+        return None
+    text = ""
+    for part in node.args[0].values:
+        value = _value(part.value, gpu, scope, source, depth + 1) if isinstance(part, ast.FormattedValue) else None
+        text += str(part.value if isinstance(part, ast.Constant) else value)
+    try:
+        return int(text) if name == "int" else float(text)
+    except ValueError:
+        return None
+
+
+def _called_value(node: ast.Call, gpu: tuple[int, int], source: Source, depth: int) -> Value:
     name = source.resolve(node.func)
     if name.rpartition(".")[2] == _CAPABILITY:
         return gpu
@@ -246,9 +270,7 @@ def _called_value(node: ast.Call, gpu: tuple[int, int], source: Source, depth: i
     return next((value for value in values if value is not None), None)
 
 
-def _attribute_value(
-    node: ast.Attribute, gpu: tuple[int, int], scope: Scope, source: Source, depth: int
-) -> int | tuple[Any, ...] | None:
+def _attribute_value(node: ast.Attribute, gpu: tuple[int, int], scope: Scope, source: Source, depth: int) -> Value:
     if node.attr not in ("major", "minor"):
         return None
     owner = node.value
@@ -260,11 +282,14 @@ def _attribute_value(
     return None
 
 
-def _assigned_value(
-    name: str, gpu: tuple[int, int], scope: Scope, source: Source, depth: int
-) -> int | tuple[Any, ...] | None:
+def _assigned_value(used: ast.Name, gpu: tuple[int, int], scope: Scope, source: Source, depth: int) -> Value:
+    name = used.id
+    assigned = _assignments(source).get(name, ())
+    # Of several assignments in a function, the last one before the use counts: `cc = cc[0] * 10 + cc[1]`.
+    before = [a for a in assigned if a.scope is scope and a.node.lineno < used.lineno]
+    in_order = [*reversed(before), *(a for a in assigned if a not in before)]
     for outer in scope.self_and_parents():
-        for assignment in _assignments(source).get(name, ()):
+        for assignment in in_order:
             if assignment.scope is outer and assignment.value is not None:
                 value = _value(assignment.value, gpu, outer, source, depth + 1)
                 target = assignment.node.targets[0] if isinstance(assignment.node, ast.Assign) else None
