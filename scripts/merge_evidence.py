@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from rocsolid.errors import InputError
-from rocsolid.model.proof import Claim, ProofRecord, Verdict
+from rocsolid.model.proof import Claim, ClaimVerdict, ProofRecord
 from rocsolid.prove.check import all_claims
 from rocsolid.prove.record import objections
 
@@ -62,9 +62,9 @@ def changes(record: ProofRecord, claims: tuple[Claim, ...]) -> list[str]:
     current = {claim.id: claim.digest for claim in claims}
     valid = [row for row in record.results if current.get(row.claim) == record.claims[row.claim]]
     stale = sum(1 for _ in record.results) - len(valid)
-    confirmed = sorted(row.claim for row in valid if row.verdict is Verdict.CONFIRMED)
+    confirmed = sorted(row.claim for row in valid if row.verdict is ClaimVerdict.CONFIRMED)
     lines = [str(record.machine), f"confirmed ({len(confirmed)}): {', '.join(confirmed)}"]
-    lines += [f"refuted: {row.claim}: {row.detail}" for row in valid if row.verdict is Verdict.REFUTED]
+    lines += [f"refuted: {row.claim}: {row.detail}" for row in valid if row.verdict is ClaimVerdict.REFUTED]
     lines += [f"prediction off: {row.claim}: {p}" for row in valid for p in row.predictions if not p.holds]
     lines += [f"{stale} results are about statements that have changed since; they are not used"] if stale else []
     return lines

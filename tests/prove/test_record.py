@@ -14,7 +14,7 @@ from tests.support import ROOT, make_env, run_cli, run_python
 from rocsolid.catalog.chips import chip
 from rocsolid.errors import InputError
 from rocsolid.model.platform import Platform
-from rocsolid.model.proof import CheckRun, ClaimResult, Prediction, ProofMachine, ProofRecord, Verdict
+from rocsolid.model.proof import CheckRun, ClaimResult, ClaimVerdict, Prediction, ProofMachine, ProofRecord
 from rocsolid.prove.check import all_claims
 from rocsolid.prove.record import make_record, objections
 from rocsolid.prove.runtime import judge_rules
@@ -41,7 +41,7 @@ def record(simulated: str = "", machine: ProofMachine = MI300X) -> ProofRecord:
             seconds=12.25,
             results=(
                 ClaimResult(
-                    claim="support:dryrun", verdict=Verdict.REFUTED, detail="too many", predictions=(prediction,)
+                    claim="support:dryrun", verdict=ClaimVerdict.REFUTED, detail="too many", predictions=(prediction,)
                 ),
             ),
             output="some <b>raw</b> output",
@@ -73,8 +73,8 @@ def edited(data: dict[str, Any], path: tuple[Any, ...], draw: random.Random) -> 
     elif isinstance(value, (int, float)):
         parent[path[-1]] = value + draw.choice((-1, 1, 0.5))
     else:
-        words = [v.value for v in Verdict if v.value != value]
-        parent[path[-1]] = draw.choice(words) if value in [v.value for v in Verdict] else f"{value}x"
+        words = [v.value for v in ClaimVerdict if v.value != value]
+        parent[path[-1]] = draw.choice(words) if value in [v.value for v in ClaimVerdict] else f"{value}x"
     return changed
 
 
@@ -118,7 +118,7 @@ def test_contradictions_are_refused_even_with_a_valid_hash() -> None:
     nvidia = replace(honest, machine=replace(MI300X, archs=("sm_90",))).sealed()
     future = replace(honest, started_at="2999-01-01T00:00:00+00:00").sealed()
     moved = replace(honest, checks=(replace(honest.checks[0], check="errors"), honest.checks[1])).sealed()
-    believed = replace(honest.checks[1].results[0], verdict=Verdict.CONFIRMED)
+    believed = replace(honest.checks[1].results[0], verdict=ClaimVerdict.CONFIRMED)
     better = replace(honest, checks=(honest.checks[0], replace(honest.checks[1], results=(believed,)))).sealed()
 
     found = [objections(r.json(), "r.json", all_claims())[1] for r in (cpu, nvidia, future, moved, better)]
@@ -135,7 +135,7 @@ def test_names_and_secrets_are_not_in_a_record(monkeypatch: pytest.MonkeyPatch) 
         check="errors",
         ended="ok",
         seconds=1.0,
-        results=(ClaimResult(claim="error:900", verdict=Verdict.CONFIRMED, detail=text, seen={"text": text}),),
+        results=(ClaimResult(claim="error:900", verdict=ClaimVerdict.CONFIRMED, detail=text, seen={"text": text}),),
         output=text,
     )
     made = make_record(MI300X, all_claims(), [run])

@@ -14,7 +14,7 @@ import pytest
 from tests.support import ROOT, clean_environ, run_cli, run_python
 
 from rocsolid.errors import UnknownNameError
-from rocsolid.model.proof import Claim, ClaimKind, Verdict
+from rocsolid.model.proof import Claim, ClaimKind, ClaimVerdict
 from rocsolid.prove.check import all_claims
 from rocsolid.prove.run import Journal, PlannedCheck, plan_checks, run_checks
 
@@ -51,7 +51,7 @@ def test_a_check_that_hangs_or_dies_costs_only_itself(tmp_path: Path) -> None:
     for (
         run
     ) in journal.done.values():  # the verdict that came before the end counts, the missing one could not be decided
-        assert [row.verdict for row in run.results] == [Verdict.CONFIRMED, Verdict.COULD_NOT_RUN]
+        assert [row.verdict for row in run.results] == [ClaimVerdict.CONFIRMED, ClaimVerdict.COULD_NOT_RUN]
     assert "SIGSEGV" in journal.done["dies"].results[1].detail
     assert "what it printed" in journal.done["raises"].output
     assert journal.done["works"].output == "noise"

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         write(_listing(), args.out)
         return 0
     from rocsolid.cli.render import render_report
-    from rocsolid.model.proof import Verdict
+    from rocsolid.model.proof import ClaimVerdict
     from rocsolid.report.progress import show_steps
 
     for file in filter(None, (args.out, args.journal)):
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             on_step=on_step,
         )
     write(render_report(record, args.output), args.out)
-    return int(record.counts()[Verdict.REFUTED] > 0)
+    return int(record.counts()[ClaimVerdict.REFUTED] > 0)
 
 
 def _bundle(target: Path) -> int:

@@ -31,7 +31,7 @@ class ClaimKind(Enum):
     COST = "cost"
 
 
-class Verdict(Enum):
+class ClaimVerdict(Enum):
     """What a check found out about a claim on one machine."""
 
     CONFIRMED = "confirmed"
@@ -82,7 +82,7 @@ class ClaimResult:
     """The verdict on one claim, with what was seen."""
 
     claim: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     detail: str = ""
     seen: Mapping[str, object] = field(default_factory=dict)
     predictions: tuple[Prediction, ...] = ()
@@ -153,17 +153,17 @@ class ProofRecord(NotebookResult):
         """The verdicts of all checks."""
         return (result for check in self.checks for result in check.results)
 
-    def counts(self) -> dict[Verdict, int]:
+    def counts(self) -> dict[ClaimVerdict, int]:
         """How many claims have each verdict."""
         found = Counter(result.verdict for result in self.results)
-        return {verdict: found[verdict] for verdict in Verdict}
+        return {verdict: found[verdict] for verdict in ClaimVerdict}
 
     def json(self) -> str:
         """Return the record as a JSON document."""
         return dumps(PROVE_SCHEMA, **{name: value for name, value in encode(self).items() if name != "schema"})
 
     def __str__(self) -> str:
-        refuted = [result for result in self.results if result.verdict is Verdict.REFUTED]
+        refuted = [result for result in self.results if result.verdict is ClaimVerdict.REFUTED]
         wrong = [prediction for result in self.results for prediction in result.predictions if not prediction.holds]
         lines = [str(self.machine)]
         lines += [f"SIMULATED: {self.simulated}. This record is no evidence."] if self.simulated else []

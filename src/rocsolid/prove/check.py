@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from rocsolid.catalog.claims import by_check, rocm_claims
 from rocsolid.model.environment import Environment
-from rocsolid.model.proof import Claim, ClaimResult, Prediction, Verdict
+from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict, Prediction
 
 # A checkout or an unpacked bundle. An installed wheel has no guides, experiments and tests; their checks cannot run there.
 KIT: Final = Path(os.environ.get("ROCSOLID_KIT") or Path(__file__).parents[3])
@@ -113,14 +113,14 @@ def run_check(name: str, env: Environment) -> Iterator[ClaimResult]:
             _require_gpu()
         seen = declared.program(Task(claims=claims, argument=name.partition(":")[2], env=env))
         if isinstance(seen, Seen):
-            verdict = Verdict.CONFIRMED if seen.holds else Verdict.REFUTED
+            verdict = ClaimVerdict.CONFIRMED if seen.holds else ClaimVerdict.REFUTED
             yield from _all(claims, verdict, seen.detail, seen.values, seen.predictions)
         else:
             yield from seen
     except NotApplicable as reason:
-        yield from _all(claims, Verdict.NOT_APPLICABLE, str(reason))
+        yield from _all(claims, ClaimVerdict.NOT_APPLICABLE, str(reason))
     except CannotDecide as reason:
-        yield from _all(claims, Verdict.COULD_NOT_RUN, str(reason))
+        yield from _all(claims, ClaimVerdict.COULD_NOT_RUN, str(reason))
 
 
 def _require_gpu() -> None:
@@ -133,20 +133,20 @@ def _require_gpu() -> None:
 
 def result(
     claim: Claim,
-    verdict: Verdict | bool,  # noqa: FBT001 - a verdict, in short
+    verdict: ClaimVerdict | bool,  # noqa: FBT001 - a verdict, in short
     detail: str = "",
     predictions: tuple[Prediction, ...] = (),
     **seen: object,
 ) -> ClaimResult:
     """Return the verdict on a claim; True is confirmed, False refuted."""
     if isinstance(verdict, bool):
-        verdict = Verdict.CONFIRMED if verdict else Verdict.REFUTED
+        verdict = ClaimVerdict.CONFIRMED if verdict else ClaimVerdict.REFUTED
     return ClaimResult(claim=claim.id, verdict=verdict, detail=detail, seen=seen, predictions=predictions)
 
 
 def _all(
     claims: Iterable[Claim],
-    verdict: Verdict,
+    verdict: ClaimVerdict,
     detail: str,
     seen: Mapping[str, object] | None = None,
     predictions: tuple[Prediction, ...] = (),

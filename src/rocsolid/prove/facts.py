@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rocsolid.catalog.support import SUPPORTED_PYTHON
 from rocsolid.model.platform import Platform
-from rocsolid.model.proof import ClaimResult, Verdict
+from rocsolid.model.proof import ClaimResult, ClaimVerdict
 from rocsolid.model.release import compare
 from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, check, in_kit, plain, result
 
@@ -208,12 +208,12 @@ def gpu_tests(task: Task) -> Iterator[ClaimResult]:
     )
 
 
-def judge_tests(code: int, output: str) -> Verdict:
+def judge_tests(code: int, output: str) -> ClaimVerdict:
     """Tests decide only if some passed or failed."""
     counts = {what: int(number) for number, what in _SUMMARY.findall(output)}
     if code == _NO_TESTS or not (counts.get("passed") or counts.get("failed")):
-        return Verdict.COULD_NOT_RUN
-    return Verdict.REFUTED if counts.get("failed") else Verdict.CONFIRMED
+        return ClaimVerdict.COULD_NOT_RUN
+    return ClaimVerdict.REFUTED if counts.get("failed") else ClaimVerdict.CONFIRMED
 
 
 def _last(output: str) -> str:

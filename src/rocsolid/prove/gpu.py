@@ -12,7 +12,7 @@ from rocsolid.catalog.capture_errors import meaning_of
 from rocsolid.catalog.chips import CHIPS
 from rocsolid.catalog.registry import setting
 from rocsolid.model.chip import Chip
-from rocsolid.model.proof import Claim, ClaimResult, Prediction, Verdict
+from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict, Prediction
 from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, check, plain, result
 
@@ -119,7 +119,7 @@ def capture_mistakes(task: Task) -> Iterator[ClaimResult]:
 def judge_mistake(claim: Claim, text: str) -> ClaimResult:
     """Whether the message is recognised as this mistake; no message: this torch allows it."""
     if not text:
-        return result(claim, Verdict.NOT_APPLICABLE, "this torch allows it")
+        return result(claim, ClaimVerdict.NOT_APPLICABLE, "this torch allows it")
     meaning = meaning_of(text)
     cause = meaning.cause.value.replace(" ", "-") if meaning else "nothing"
     return result(claim, claim.id == f"error:{cause}", f"recognised as {cause}: {text.splitlines()[0][:200]}")
@@ -299,7 +299,7 @@ def judge_chip(claim: Claim, here: Chip | None, seen: Mapping[str, int]) -> Clai
     """Compare the figures of this chip; memory may be smaller by 3 %, because the driver keeps some."""
     if here is None or claim.id != f"chip:{here.arch}":
         return result(
-            claim, Verdict.NOT_APPLICABLE, f"this machine has {here.arch if here else 'another chip'}", (), **seen
+            claim, ClaimVerdict.NOT_APPLICABLE, f"this machine has {here.arch if here else 'another chip'}", (), **seen
         )
     wrong = [name for name, value in seen.items() if name != "memory_gib" and value != getattr(here, name)]
     wrong += ["memory_gib"] if abs(seen["memory_gib"] - here.memory_gib) > 0.03 * here.memory_gib else []
@@ -391,5 +391,5 @@ def judge_autotune(claim: Claim, log: str, ended: str) -> ClaimResult:
     """Count the lines that Inductor logs for each search."""
     searches = log.count("AUTOTUNE ") + log.count("Benchmark all input configs")
     if not searches and ended != "ok":
-        return result(claim, Verdict.COULD_NOT_RUN, f"the compile {ended}: {log.strip().splitlines()[-1:]}")
+        return result(claim, ClaimVerdict.COULD_NOT_RUN, f"the compile {ended}: {log.strip().splitlines()[-1:]}")
     return result(claim, searches > 0, f"{searches} searches", searches=searches)

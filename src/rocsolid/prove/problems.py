@@ -13,7 +13,7 @@ from typing import Any, Final
 from rocsolid.catalog.problems import problem as known_problem
 from rocsolid.model.environment import CheckStatus, Environment
 from rocsolid.model.known_problem import KnownProblem
-from rocsolid.model.proof import ClaimResult, Verdict
+from rocsolid.model.proof import ClaimResult, ClaimVerdict
 from rocsolid.process.run_command import Command, module_command, run_with_deadline
 from rocsolid.prove.check import CHECKS, Check, Task, plain, result
 
@@ -30,21 +30,21 @@ class Symptom:
     detail: str
 
 
-def judge(problem: KnownProblem, env: Environment, symptom: Symptom, *, always: bool) -> tuple[Verdict, str]:
+def judge(problem: KnownProblem, env: Environment, symptom: Symptom, *, always: bool) -> tuple[ClaimVerdict, str]:
     """Return the verdict on a known problem."""
     stated = problem.when.holds(env)
     if stated and symptom.seen:
-        return Verdict.CONFIRMED, symptom.detail
+        return ClaimVerdict.CONFIRMED, symptom.detail
     if symptom.seen:
-        return Verdict.REFUTED, f"the symptom also appears here, outside of {problem.when}: {symptom.detail}"
+        return ClaimVerdict.REFUTED, f"the symptom also appears here, outside of {problem.when}: {symptom.detail}"
     if not stated:
         return (
-            Verdict.NOT_APPLICABLE,
+            ClaimVerdict.NOT_APPLICABLE,
             f"stated for {problem.when}; the program ran without the symptom: {symptom.detail}",
         )
     if always:
-        return Verdict.REFUTED, f"the symptom does not appear: {symptom.detail}"
-    return Verdict.COULD_NOT_RUN, f"not reproduced, which does not refute it: {symptom.detail}"
+        return ClaimVerdict.REFUTED, f"the symptom does not appear: {symptom.detail}"
+    return ClaimVerdict.COULD_NOT_RUN, f"not reproduced, which does not refute it: {symptom.detail}"
 
 
 def looks_for(

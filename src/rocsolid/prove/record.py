@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rocsolid.model.codec import decode, loads
 from rocsolid.model.environment import Environment
-from rocsolid.model.proof import PROVE_SCHEMA, CheckRun, Claim, ProofMachine, ProofRecord, Verdict, seal_of
+from rocsolid.model.proof import PROVE_SCHEMA, CheckRun, Claim, ClaimVerdict, ProofMachine, ProofRecord, seal_of
 from rocsolid.report.doctor import mask_text
 from rocsolid.version import __version__
 
@@ -162,5 +162,5 @@ def _contradictions(record: ProofRecord, known: Mapping[str, Claim]) -> Iterator
                 yield f"{row.claim} is not among its claims"
             elif claim and claim.digest == record.claims[row.claim] and claim.check != run.check:
                 yield f"{row.claim} is decided by {claim.check}, not by {run.check}"
-            if row.verdict is Verdict.CONFIRMED and any(not prediction.holds for prediction in row.predictions):
+            if row.verdict is ClaimVerdict.CONFIRMED and any(not prediction.holds for prediction in row.predictions):
                 yield f"{row.claim} is confirmed, but a prediction is off by more than its stated error"

@@ -15,7 +15,7 @@ from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.codec import decode, encode
 from rocsolid.model.environment import CheckStatus
 from rocsolid.model.progress import OnStep, Step, ignore_step
-from rocsolid.model.proof import CheckRun, Claim, ClaimResult, Verdict
+from rocsolid.model.proof import CheckRun, Claim, ClaimResult, ClaimVerdict
 from rocsolid.process.run_command import Command, CommandResult, module_command, run_with_deadline
 from rocsolid.prove.child import MARK
 
@@ -220,5 +220,5 @@ def to_run(check: PlannedCheck, done: CommandResult) -> CheckRun:
 
 def without_result(check: PlannedCheck, ended: str, seconds: float, reason: str) -> CheckRun:
     """Return a check that decided nothing, with the reason."""
-    rows = (ClaimResult(claim=claim.id, verdict=Verdict.COULD_NOT_RUN, detail=reason) for claim in check.claims)
+    rows = (ClaimResult(claim=claim.id, verdict=ClaimVerdict.COULD_NOT_RUN, detail=reason) for claim in check.claims)
     return CheckRun(check=check.name, ended=ended, seconds=seconds, results=tuple(rows))

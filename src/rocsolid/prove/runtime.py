@@ -1,7 +1,6 @@
 """Checks of the HIP or CUDA runtime itself: the capture rules call by call, and the names and texts of errors."""
 
 import ctypes
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ from rocsolid.catalog.capture_rules import CAPTURE_RULES, capture_rule, runtimes
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS
 from rocsolid.model.capture_rule import CaptureMode, CaptureRule, Runtime
 from rocsolid.model.environment import Environment
-from rocsolid.model.proof import Claim, ClaimResult, Verdict
+from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict
 from rocsolid.model.runtime_error import RuntimeErrorCode
 from rocsolid.prove.capture_answers import agrees, run_cases, word
 from rocsolid.prove.check import CannotDecide, Task, check, result
@@ -80,7 +79,7 @@ def judge_rules(
         holds = all(any(_agrees(rule, column, seen) for column in columns) for rule in rules)
         unknown = all(word(seen[mode.value].get(rule.id, {})) == "odd" for rule in rules for mode in CaptureMode)
         detail = "; ".join(f"{name}: {text}" for name, text in words.items())
-        yield result(claim, Verdict.COULD_NOT_RUN if unknown and not holds else holds, detail, answers=dict(words))
+        yield result(claim, ClaimVerdict.COULD_NOT_RUN if unknown and not holds else holds, detail, answers=dict(words))
 
 
 def _agrees(rule: CaptureRule, column: Runtime, seen: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> bool:
@@ -114,7 +113,7 @@ def loaded_library() -> str:
 @check("errors", "the runtime gives the error this name and this text", rank=3, estimate_s=5)
 def errors(task: Task) -> Iterator[ClaimResult]:
     """Ask the runtime for the name and text of each error; this needs no GPU."""
-    path = os.environ.get("ROCSOLID_PROVE_RUNTIME") or loaded_library()
+    path = loaded_library()
     if not path:
         msg = "no HIP or CUDA runtime is loaded"
         raise CannotDecide(msg)
@@ -135,6 +134,6 @@ def judge_error(claim: Claim, error: RuntimeErrorCode, name: str, text: str, *, 
     """Compare the runtime's own name and text with the catalogue's."""
     wanted = error.hip if hip else error.cuda
     if hip and not wanted:
-        return result(claim, Verdict.NOT_APPLICABLE, f"HIP has no error {error.number}: {name}")
+        return result(claim, ClaimVerdict.NOT_APPLICABLE, f"HIP has no error {error.number}: {name}")
     right_text = text in (error.hip_text or error.text, error.text) if hip else text == error.text
     return result(claim, name == wanted and right_text, f"{name}: {text}", name=name, text=text)

@@ -12,7 +12,7 @@ from rocsolid.catalog.claims import CITED
 from rocsolid.catalog.registry import find, setting
 from rocsolid.model.environment import Environment
 from rocsolid.model.platform import Platform
-from rocsolid.model.proof import Claim, ClaimResult, Verdict
+from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict
 from rocsolid.model.release import compare
 from rocsolid.model.setting import Channel, Owner, Setting
 from rocsolid.probe.packages import torch_folder
@@ -63,7 +63,7 @@ def judge_setting(
     if not declared.valid.holds(env):
         if entry is not None and env.platform in (declared.valid.platforms or {env.platform}):
             return result(claim, False, f"declared for {declared.valid}, but this torch has it")
-        return result(claim, Verdict.NOT_APPLICABLE, f"declared for {declared.valid}")
+        return result(claim, ClaimVerdict.NOT_APPLICABLE, f"declared for {declared.valid}")
     if entry is None and declared.id == "inductor.compile_threads":
         return result(claim, True, "computed when torch's config is loaded")
     if entry is None:
@@ -104,7 +104,7 @@ def profiles(task: Task) -> Iterator[ClaimResult]:
             name, _, wanted = claim.refs
             decision = plan.get(name)
             if not claim.when.holds(task.env):
-                yield result(claim, Verdict.NOT_APPLICABLE, f"stated for {claim.when}")
+                yield result(claim, ClaimVerdict.NOT_APPLICABLE, f"stated for {claim.when}")
             elif decision is None:
                 yield result(claim, False, f"the plan of {profile} does not contain {name}")
             elif decision.channel in (Channel.OPTION, Channel.SCOPE) and name in entries:
@@ -128,15 +128,15 @@ def variables(task: Task) -> Iterator[ClaimResult]:
 def judge_variable(claim: Claim, name: str, env: Environment) -> ClaimResult:
     """Whether a file contains the name, as declared."""
     if name.startswith(_ROCM_ONLY) and env.platform is not Platform.ROCM:
-        return result(claim, Verdict.NOT_APPLICABLE, "the libraries that read it are part of ROCm")
+        return result(claim, ClaimVerdict.NOT_APPLICABLE, "the libraries that read it are part of ROCm")
     files = list(_readers(name))
     if not files:
-        return result(claim, Verdict.COULD_NOT_RUN, "none of the libraries that would read it was found")
+        return result(claim, ClaimVerdict.COULD_NOT_RUN, "none of the libraries that would read it was found")
     found = next((file.name for file in files if _contains(file, name)), "")
     declared = find(f"process.{name}")
     unread = bool(declared and declared.no_effect)
     if not found and not unread and declared and not declared.valid.holds(env):
-        return result(claim, Verdict.NOT_APPLICABLE, f"declared for {declared.valid}")
+        return result(claim, ClaimVerdict.NOT_APPLICABLE, f"declared for {declared.valid}")
     detail = f"{name} is in {found}" if found else f"{name} is in none of {len(files)} files"
     return result(claim, bool(found) != unread, detail, found=found)
 
@@ -199,7 +199,7 @@ def judge_source(claim: Claim, folders: dict[str, Path], versions: dict[str, str
             continue
         project, release, path, symbol = match.groups()
         if project not in folders:
-            return result(claim, Verdict.COULD_NOT_RUN, f"{project} is not installed")
+            return result(claim, ClaimVerdict.COULD_NOT_RUN, f"{project} is not installed")
         file = folders[project] / path
         words = [symbol.rpartition(".")[2]] if symbol and symbol not in ("to", "and", "in") else []
         if not file.exists() or any(word not in _text(file) for word in words):
@@ -207,7 +207,9 @@ def judge_source(claim: Claim, folders: dict[str, Path], versions: dict[str, str
     if missing:
         return result(claim, False, f"not found: {'; '.join(missing)}")
     if elsewhere:
-        return result(claim, Verdict.NOT_APPLICABLE, f"another release is installed, without {'; '.join(elsewhere)}")
+        return result(
+            claim, ClaimVerdict.NOT_APPLICABLE, f"another release is installed, without {'; '.join(elsewhere)}"
+        )
     return result(claim, True, f"found: {'; '.join(claim.refs)}")
 
 

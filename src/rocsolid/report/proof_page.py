@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from rocsolid.model.proof import CheckRun, Claim, ClaimKind, ProofRecord, Verdict
+from rocsolid.model.proof import CheckRun, Claim, ClaimKind, ClaimVerdict, ProofRecord
 from rocsolid.report.html import Node, tag
 from rocsolid.report.html_page import definitions, page
 from rocsolid.report.sortable_table import Cell, sortable
 
-_CLASSES: Final = {Verdict.REFUTED: "critical", Verdict.CONFIRMED: "good"}
+_CLASSES: Final = {ClaimVerdict.REFUTED: "critical", ClaimVerdict.CONFIRMED: "good"}
 _MAX_STATEMENT: Final = 220
 _READS: Final = ("settings", "variables", "cited-source")  # checks that read files instead of running something
 
@@ -136,9 +136,9 @@ def _proofs(claim: Claim, records: Mapping[str, ProofRecord]) -> Iterator[str]:
         if record.claims.get(claim.id) != claim.digest:
             continue
         for row in record.results:
-            if row.claim == claim.id and row.verdict in (Verdict.CONFIRMED, Verdict.REFUTED):
+            if row.claim == claim.id and row.verdict in (ClaimVerdict.CONFIRMED, ClaimVerdict.REFUTED):
                 chip = ", ".join(dict.fromkeys(record.machine.archs)) or "CPU"
-                mark = f"**{row.verdict.value}**" if row.verdict is Verdict.REFUTED else row.verdict.value
+                mark = f"**{row.verdict.value}**" if row.verdict is ClaimVerdict.REFUTED else row.verdict.value
                 yield f"{mark} on {chip}, {record.started_at[:10]}"
 
 
@@ -149,5 +149,5 @@ def refuted_claims(claims: Sequence[Claim], records: Mapping[str, ProofRecord]) 
         f"{row.claim}: {row.detail} ({name})"
         for name, record in records.items()
         for row in record.results
-        if row.verdict is Verdict.REFUTED and current.get(row.claim) == record.claims.get(row.claim)
+        if row.verdict is ClaimVerdict.REFUTED and current.get(row.claim) == record.claims.get(row.claim)
     ]
