@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import warnings
+from pathlib import Path
 
 from rocsolid.model.codec import encode
 from rocsolid.process.parent_death import die_with_parent
@@ -17,6 +18,9 @@ def main(name: str) -> None:
     from rocsolid.prove.check import run_check
 
     warnings.simplefilter("ignore")
+    # Some programs start others in another folder, so the folders in which Python looks must not be relative.
+    folders = [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(folder).resolve()) for folder in folders)
     for verdict in run_check(name, quick_environment()):
         sys.stdout.write(f"\n{MARK}{json.dumps(encode(verdict))}\n")
         sys.stdout.flush()

@@ -152,7 +152,7 @@ def active(task: Task) -> Seen:
 @check(
     "routes",
     "no route into the compiler gets an unsafe value under rs.guard on ROCm; elsewhere nothing changes",
-    rank=30,
+    rank=55,
     estimate_s=150,
     deadline_s=600,
 )

@@ -101,19 +101,14 @@ def capture_mistakes(task: Task) -> Iterator[ClaimResult]:
     """Make each mistake in a capture, and read the error."""
     import torch
 
+    from rocsolid.prove.problems import error_in_capture
+
     mistakes: dict[str, Callable[[], object]] = {
         "error:host-copy": lambda: torch.ones(4).cuda(),
         "error:rng-state": torch.cuda.get_rng_state,
     }
     for claim in task.claims:
-        graph, text = torch.cuda.CUDAGraph(), ""
-        try:
-            with torch.cuda.graph(graph):
-                torch.zeros(4, device="cuda").add_(1)
-                mistakes[claim.id]()
-        except Exception as error:  # noqa: BLE001 - the error is the result
-            text = str(error)
-        yield judge_mistake(claim, text)
+        yield judge_mistake(claim, error_in_capture(mistakes[claim.id]))
 
 
 def judge_mistake(claim: Claim, text: str) -> ClaimResult:

@@ -15,7 +15,7 @@ from rocsolid.model.environment import CheckStatus, Environment
 from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.proof import ClaimResult, ClaimVerdict
 from rocsolid.process.run_command import Command, module_command, run_with_deadline
-from rocsolid.prove.check import CHECKS, Check, Task, plain, result
+from rocsolid.prove.check import CHECKS, CannotDecide, Check, Task, plain, result
 
 _PROFILED_KERNELS: Final = 100
 _REPLAY_PROCESSES: Final = 3
@@ -95,11 +95,11 @@ def ends_badly(code: str, *, deadline_s: float = 90.0, **env: str) -> Symptom:
     return Symptom(seen=status is not CheckStatus.OK, detail=f"{status.value}: {last}")
 
 
-def captured(call: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
+def captured(call: Callable[[], Any], stream: Any = None, **options: Any) -> tuple[Any, Any]:
     """Warm up on a side stream and capture a call; return the graph and its output."""
     import torch
 
-    side = torch.cuda.Stream()
+    side = stream or torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(2):
@@ -113,18 +113,24 @@ def captured(call: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
 
 
 def error_in_capture(call: Callable[[], object]) -> str:
-    """The text of the error that a call raises in a capture; empty if it raises none."""
+    """The texts of the errors that a call raises in a capture, the first one first; empty if it raises none."""
     import torch
 
-    graph = torch.cuda.CUDAGraph()
+    graph, home = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     x = torch.zeros(4, device="cuda")
+    x.add_(1)  # the kernel is loaded before the capture
+    texts: list[str] = []
     try:
         with torch.cuda.graph(graph):
             x.add_(1)
             call()
-    except Exception as error:  # noqa: BLE001 - the error is the result
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return ""
+    except Exception as raised:  # noqa: BLE001 - the error is the result
+        error: BaseException | None = raised
+        while error is not None:
+            texts.insert(0, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+            error = error.__context__
+        torch.cuda.set_stream(home)  # up to 2.14, torch leaves the capture's stream
+    return "\n".join(texts)
 
 
 def differs(got: Any, want: Any, limit: float = 1e-2) -> str:
@@ -160,11 +166,11 @@ def shared_pool() -> Symptom:
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(6))).cuda()
-    pool, graphs = torch.cuda.graph_pool_handle(), []
+    pool, side, graphs = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), []
     with torch.no_grad():
         for rows in (32, 16, 8, 4, 2, 1):
             x = torch.randn(rows, 128, device="cuda")
-            graph, y = captured(lambda x=x: model(x), pool=pool)  # type: ignore[misc]
+            graph, y = captured(lambda x=x: model(x), side, pool=pool)  # type: ignore[misc]
             graphs.append((x, graph, y))
         order = random.Random(0)  # noqa: S311 - not for secrets
         for step in range(120):
@@ -244,7 +250,8 @@ def workspace_freed() -> Symptom:
     import torch
 
     a = torch.randn(512, 512, device="cuda")
-    graphs = [captured(lambda: a @ a) for _ in range(2)]
+    side = torch.cuda.Stream()
+    graphs = [captured(lambda: a @ a, side) for _ in range(2)]
     del graphs[0]
     torch.cuda.empty_cache()
     graph, y = graphs[0]
@@ -479,9 +486,11 @@ def leaked_pool() -> Symptom:
 @looks_for("stale-capture-state", always=True, rank=7)
 def stale_state() -> Symptom:
     """Ask for the state of the stream after a failed capture."""
+    import ctypes
+
     import torch
 
-    from rocsolid.torchapi.graphs.device_graphs import is_capturing
+    from rocsolid.torchapi.graphs.driver_api import driver_function
 
     side = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
@@ -492,11 +501,14 @@ def stale_state() -> Symptom:
             x.sum().item()
     except Exception as error:  # noqa: BLE001 - the failure is wanted
         text = str(error).splitlines()[0]
-    try:
-        stale = is_capturing(side)
-    except RuntimeError as error:
-        return Symptom(seen=True, detail=f"asking for the state raised: {str(error).splitlines()[0]}")
-    return Symptom(seen=stale, detail=f"after {text!r} the stream is {'still in a capture' if stale else 'free'}")
+    query, state = driver_function("StreamIsCapturing"), ctypes.c_int()
+    if query is None:
+        msg = "the runtime does not report the state of a stream"
+        raise CannotDecide(msg)
+    query(ctypes.c_void_p(side.cuda_stream), ctypes.byref(state))
+    return Symptom(
+        seen=state.value != 0, detail=f"after {text!r} the state of the stream is {state.value} (0: not capturing)"
+    )
 
 
 @looks_for("mix-order-reduction-drops-gradients", estimate_s=30)

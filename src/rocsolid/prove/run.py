@@ -23,7 +23,7 @@ _MAX_STARTS: Final = 6  # a check that was started this often without a result i
 _MAX_BOOTS: Final = 2  # nor one after which the machine was restarted this often
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _MAX_OUTPUT: Final = 4000
-_ALONE: Final = 40  # checks of the GPU with this rank or a higher one run alone, after the others
+_ALONE: Final = 40  # checks with this rank or a higher one run alone, after the others
 _MIN_SECONDS: Final = 2.0  # with less time left nothing is started
 
 
@@ -178,12 +178,12 @@ def run_checks(
             finished += 1
 
     on_gpu = [check for check in open_checks if check.gpu and check.rank < _ALONE]
-    on_cpu = [check for check in open_checks if not check.gpu]
+    on_cpu = [check for check in open_checks if not check.gpu and check.rank < _ALONE]
     with ThreadPoolExecutor(gpu_workers) as gpu_pool, ThreadPoolExecutor(workers) as cpu_pool:
         for future in [*(gpu_pool.submit(run, c) for c in on_gpu), *(cpu_pool.submit(run, c) for c in on_cpu)]:
             future.result()
     for check in open_checks:
-        if check.gpu and check.rank >= _ALONE:
+        if check.rank >= _ALONE:
             run(check)
     return late
 
