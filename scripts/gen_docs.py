@@ -31,7 +31,10 @@ from rocsolid.cli.app import COMMANDS
 from rocsolid.model.evidence import Evidence, Rank
 from rocsolid.model.known_cause import KnownCause
 from rocsolid.model.setting import Owner, Setting
+from rocsolid.prove.check import all_claims, load_checks
+from rocsolid.prove.record import stored_proofs
 from rocsolid.report.capture_rules import table_page
+from rocsolid.report.proof_page import claims_page
 from rocsolid.report.reference_pages import evidence_list, problem_page, profile_page, rule_page, setting_page
 from rocsolid.rules.engine import all_rules
 from rocsolid.torchapi.config.upstream import known_releases, upstream
@@ -232,6 +235,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "generated/capture-rules.md", table_page()
     yield "generated/lint-precision.md", lint_precision()
     yield "generated/chips.md", chips()
+    yield "generated/claims.md", claims_page(all_claims(), decided_by(), stored_proofs(DOCS.parent / "evidence"))
     quiet, measured, autotuned, programs = (
         json.loads((DOCS.parent / f"evidence/{name}-on-h200.json").read_text(encoding="utf-8"))
         for name in ("quiet", "models", "max-autotune", "programs")
@@ -240,6 +244,12 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "generated/models-on-h200.svg", drawn(measured)
     yield "generated/torch-releases.md", matrix_page()
     yield "generated/contributing.md", contributing()
+
+
+def decided_by() -> dict[str, str]:
+    """What each check decides; the programs of known problems as one row."""
+    general = {name: check.decides for name, check in load_checks().items() if not name.startswith("problem:")}
+    return {**general, "problem:ID": "a program sees the symptom where the catalogue says so, and nowhere else"}
 
 
 def contributing() -> str:

@@ -2,7 +2,7 @@
 
     python scripts/measure_capture_rules.py [--out evidence/capture-rules-on-cuda.json] [--library libcudart.so.13] [--only CASE]
 
-The cases are those that `make test-hip` tries on the HIP runtimes (tests/hip/cases.py), so that the columns mean the same.
+The cases are those that `make test-hip` tries on the HIP runtimes (src/rocsolid/prove/capture_cases.py), so that the columns mean the same.
 Each case has its own capture. If one leaves a stream capturing or ends its process, a new process continues with the next case.
 Needs an NVIDIA GPU, and the runtime of torch or the one given with --library; takes about a minute.
 At the end it prints the rows of the table that differ.
@@ -25,14 +25,16 @@ from rocsolid.measure.evidence import evidence, write
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tests.hip.cases import MODES  # noqa: E402
-from tests.hip.run_cases import run_cases  # noqa: E402 - found by the line above
-from tests.hip.table_words import agrees, word  # noqa: E402
-
 from rocsolid.catalog.capture_rules import CAPTURE_RULES  # noqa: E402
 from rocsolid.model.capture_rule import CaptureMode, Outcome, Runtime  # noqa: E402
+from rocsolid.prove.capture_answers import (  # noqa: E402
+    agrees,
+    run_cases,
+    word,
+)
+from rocsolid.prove.capture_cases import MODES  # noqa: E402
 
-CASES = ROOT / "tests/hip/cases.py"
+CASES = ROOT / "src/rocsolid/prove/capture_cases.py"
 DEADLINE_S = 60
 # Runs on any GPU since 2018; the driver compiles it. Extra launch arguments are ignored.
 KERNEL = """

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hip.run_cases import run_cases
-from tests.hip.table_words import agrees as recorded_as
-from tests.hip.table_words import word
 from tests.support import ROOT, make_env
 
 import rocsolid as rs
@@ -31,6 +28,8 @@ from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, runtime_error
 from rocsolid.model.capture_rule import Behavior, CaptureMode, Outcome, Runtime
 from rocsolid.model.finding import Finding
 from rocsolid.model.platform import Platform
+from rocsolid.prove.capture_answers import agrees as recorded_as
+from rocsolid.prove.capture_answers import run_cases, word
 from rocsolid.report.capture_rules import table_page
 from rocsolid.rules.engine import check_environment
 

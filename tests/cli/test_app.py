@@ -32,6 +32,7 @@ TAKES_FILE = {
     "ab": ["--a", "safe", "--b", "fast"],
     "dryrun": [],
     "verify": [],
+    "prove": ["--only", "no-such-claim", "--journal"],
     "report": [],
 }
 NO_FILE = {"cache", "settings", "explain", "doctor", "completion"}

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hip.cases import MODES, NON_BLOCKING, Runtime
+from rocsolid.prove.capture_cases import MODES, NON_BLOCKING, Runtime
 
 THREAD_LOCAL = MODES.index("thread_local")
 

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.hip.debian import Package, closure, package_list, unpack
-from tests.hip.run_cases import run_cases
 from tests.hip.topology import write_topology
 
+from rocsolid.prove.capture_answers import run_cases
+
 HERE = Path(__file__).parent
+CASES = str(HERE.parents[1] / "src/rocsolid/prove/capture_cases.py")
 LIBRARIES = {"hip-6.4": "libamdhip64.so.6", "hip-7.2": "libamdhip64.so.7"}
 WANTED = ("python3", "libamdhip64-6", "libamdhip64-7", "libhipblaslt1")
 # The newer runtime, and the packages it needs in the same version; the older one runs on the same ROCr.
@@ -65,7 +67,7 @@ class Rig:
             env={
                 "PATH": os.environ["PATH"],
                 "PYTHONHOME": str(root / "usr"),
-                "PYTHONPATH": str(HERE.parents[1]),
+                "PYTHONPATH": f"{HERE.parents[1]}:{HERE.parents[1] / 'src'}",
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "HSA_MODEL_LIB": str(self.folder / "libidle_gpu.so"),
                 "HSA_MODEL_TOPOLOGY": str(self.folder / "topology"),
@@ -86,7 +88,7 @@ class Rig:
 
     def measure(self, runtime: str, mode: str, cases: Sequence[str]) -> Iterator[dict[str, Any]]:
         """What the runtime did in each case; a case that kills the process is reported by its exit code."""
-        return run_cases(lambda left: self.run("cases.py", LIBRARIES[runtime], self.kernel, mode, *left), cases)
+        return run_cases(lambda left: self.run(CASES, LIBRARIES[runtime], self.kernel, mode, *left), cases)
 
 
 def missing_tool() -> str:

@@ -9,7 +9,6 @@ import pytest
 from tests.hip.debian import Unreachable
 from tests.hip.record import FOLDER
 from tests.hip.rig import LIBRARIES, MODES, Rig, make, missing_tool
-from tests.hip.table_words import agrees
 from tests.support import make_env
 
 from rocsolid.catalog.capture_errors import meaning_of, meaning_of_code
@@ -17,6 +16,7 @@ from rocsolid.catalog.capture_rules import CAPTURE_RULES
 from rocsolid.catalog.problems import problem
 from rocsolid.model.capture_report import Reason
 from rocsolid.model.capture_rule import CaptureMode, Runtime
+from rocsolid.prove.capture_answers import agrees
 
 pytestmark = pytest.mark.skipif(os.environ.get("ROCSOLID_HIP") != "1", reason="the HIP rig is opt-in: make test-hip")
 

@@ -12,6 +12,7 @@ from rocsolid.model.compile_log import BreakReport, CompileLog
 from rocsolid.model.dryrun import DryRunRecord
 from rocsolid.model.lint import LintRecord
 from rocsolid.model.optimize_report import OptimizeReport
+from rocsolid.model.proof import ProofRecord
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.model.study import Study
 from rocsolid.model.trace import TraceComparison, TraceReport
@@ -28,6 +29,7 @@ PAGES: tuple[type, ...] = (
     TraceComparison,
     TraceReport,
     VerifyReport,
+    ProofRecord,
 )
 
 

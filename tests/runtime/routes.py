@@ -287,7 +287,8 @@ def main() -> None:
         json.dump({name: in_a_fork(ROUTES[name]) for name in ARGS.routes or ROUTES}, sys.stdout)
     else:  # CUDA cannot be used after a fork
         with ThreadPoolExecutor(6) as pool:
-            json.dump(dict(zip(ROUTES, pool.map(in_a_fresh_process, ROUTES), strict=True)), sys.stdout)
+            names = ARGS.routes or list(ROUTES)
+            json.dump(dict(zip(names, pool.map(in_a_fresh_process, names), strict=True)), sys.stdout)
 
 
 def in_a_fresh_process(name: str) -> dict[str, Any]:

@@ -64,6 +64,7 @@ SETTINGS = (
             Hazard(
                 value="max-autotune",
                 severity=Severity.CRITICAL,
+                check="autotune-runs",
                 why="It benchmarks kernels for every matmul without a deadline, and captures graphs as well.",
                 evidence=(
                     issue("pytorch/pytorch#140395", "A compile with max-autotune never ends."),
@@ -74,6 +75,7 @@ SETTINGS = (
             Hazard(
                 value="max-autotune-no-cudagraphs",
                 severity=Severity.WARNING,
+                check="autotune-runs",
                 why="It benchmarks kernels for every matmul without a deadline.",
                 evidence=(issue("pytorch/pytorch#140395", "A compile with max-autotune never ends."),),
                 when=_ROCM,

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "lint": "find source code that breaks or slows down torch.compile and graph capture, or fails on ROCm",
     "tune": "find the fastest settings for a workload, each tried in a child process",
     "ab": "compare two profiles, plans or settings on one workload",
+    "prove": "check every statement about ROCm on this machine, and write a record that can be merged",
     "dryrun": "compile a workload for a GPU that is not present: the cost of each kernel, problems to expect",
     "cache": "show or clear what rocsolid stores for later processes, and where torch stores compiled code",
     "report": "render a saved JSON result as text or HTML",

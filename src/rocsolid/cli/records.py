@@ -10,6 +10,7 @@ from rocsolid.model.compile_log import BREAKS_SCHEMA, COMPILES_SCHEMA, BreakRepo
 from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRunRecord
 from rocsolid.model.lint import LINT_SCHEMA, LintRecord
 from rocsolid.model.optimize_report import OPTIMIZE_SCHEMA, OptimizeReport
+from rocsolid.model.proof import PROVE_SCHEMA, ProofRecord
 from rocsolid.model.saved_probe import PROBE_SCHEMA, ProbeRecord
 from rocsolid.model.study import AB_SCHEMA, STUDY_SCHEMA, ABResult, Study
 from rocsolid.model.trace import TRACE_SCHEMA, TraceReport
@@ -27,6 +28,7 @@ RECORD_TYPES: Mapping[str, type] = {
     AB_SCHEMA: ABResult,
     DRYRUN_SCHEMA: DryRunRecord,
     VERIFY_SCHEMA: VerifyReport,
+    PROVE_SCHEMA: ProofRecord,
 }
 Record = (
     ProbeRecord
@@ -40,6 +42,7 @@ Record = (
     | ABResult
     | DryRunRecord
     | VerifyReport
+    | ProofRecord
 )
 
 
@@ -73,7 +76,7 @@ def render_any(record: Record, output: str, *, verbose: bool = False, to_file: b
         return render.render_trace(record, output, verbose=verbose, to_file=to_file)
     if isinstance(record, LintRecord):
         return render.render_lint(record, output, verbose=verbose, to_file=to_file)
-    if isinstance(record, (VerifyReport, CaptureReport)):
+    if isinstance(record, (VerifyReport, CaptureReport, ProofRecord)):
         return render.render_report(record, output)
     if isinstance(record, OptimizeReport):
         return render.render_optimize(record, output, to_file=to_file)

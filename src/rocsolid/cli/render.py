@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rocsolid.model.finding import Finding
     from rocsolid.model.lint import LintRecord
     from rocsolid.model.optimize_report import OptimizeReport
+    from rocsolid.model.proof import ProofRecord
     from rocsolid.model.saved_probe import ProbeRecord
     from rocsolid.model.study import ABResult, Study
     from rocsolid.model.trace import TraceReport
@@ -119,11 +120,12 @@ def render_trace(
     return _render(output, "a trace analysis", text=text, json=json, html=page)
 
 
-def render_report(report: "VerifyReport | CaptureReport", output: str) -> str:
+def render_report(report: "VerifyReport | CaptureReport | ProofRecord", output: str) -> str:
     """Render a result whose text is its `str`."""
     report = redact_all(report)
-    has_page = type(report).__name__ == "VerifyReport"
-    kind = "a verify report" if has_page else "a capture report"
+    kinds = {"VerifyReport": "a verify report", "CaptureReport": "a capture report", "ProofRecord": "a proof record"}
+    kind = kinds[type(report).__name__]
+    has_page = type(report).__name__ != "CaptureReport"
     pages = {"html": lambda: _page(report)} if has_page else {}
     return _render(output, kind, text=lambda: f"{report}\n", json=report.json, **pages)
 

@@ -30,6 +30,8 @@ class KnownProblem:
     packages: tuple[str, ...] = ()  # applies only if one of these is installed
     calls: tuple[str, ...] = ()  # ids of the capture rules that the problem page lists
     covered_by: str = ""  # code of the rule that detects this problem on the machine itself
+    check: str = ""  # the check of `rocsolid prove`, if it is not the program with the problem's own id
+    undecidable: str = ""  # why no program decides whether a machine has the problem
 
     def applies(self, env: "Environment") -> bool:
         """Whether this machine can have the problem."""

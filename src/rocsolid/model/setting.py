@@ -111,6 +111,8 @@ class Hazard:
     evidence: tuple[Evidence, ...]
     when: Condition = EVERYWHERE
     contains: bool = False  # True: harmful if the text of the setting contains the value
+    check: str = ""  # the check of `rocsolid prove`, if it does not follow from the evidence
+    undecidable: str = ""  # why no program decides whether the value does this
 
     def applies(self, value: object, env: "Environment") -> bool:
         """Whether this value is harmful on this machine."""

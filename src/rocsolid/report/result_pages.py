@@ -17,6 +17,7 @@ _PAGES: Final = {
     "LintRecord": ("lint_page", "lint_html"),
     "OptimizeReport": ("optimize_page", "optimize_html"),
     "ProbeRecord": ("probe_page", "probe_html"),
+    "ProofRecord": ("proof_page", "proof_html"),
     "Study": ("study_page", "study_html"),
     "TraceComparison": ("compare_page", "comparison_html"),
     "TraceReport": ("trace_page", "trace_html"),

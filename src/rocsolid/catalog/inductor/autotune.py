@@ -51,6 +51,7 @@ def _autotune(
             Hazard(
                 value=True,
                 severity=Severity.CRITICAL,
+                check="autotune-runs",
                 why=(
                     f"Every compile, in every mode, benchmarks several variants of each {operation}, without a deadline and without "
                     f"a message."
@@ -214,6 +215,7 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.INFO,
+                undecidable="it needs the three models of the measurement",
                 why="Compiles take about twice as long; none of three models became faster.",
                 evidence=(
                     measured(

@@ -158,6 +158,7 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
+                check="fact:memory-planning-recursion",
                 why=("A compiled graph with a few hundred live buffers of one size fails with a RecursionError."),
                 evidence=(
                     measured(
@@ -210,6 +211,7 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.WARNING,
+                check="fact:freezing-stale-weights",
                 why="Under no_grad, changes of the weights after the compile are silently ignored.",
                 evidence=(
                     measured(

@@ -82,6 +82,7 @@ PROBLEMS = (
             "empty cache folder. The same configuration must be chosen each time."
         ),
         status="open as of 2026-09; unchanged in torch 2.15.0",
+        check="cited-source",
         evidence=(
             issue(
                 "pytorch/pytorch#192159",
@@ -115,6 +116,7 @@ PROBLEMS = (
         ),
         verify=("The compile ends before its deadline, and TORCH_LOGS=+inductor names each kernel that was tried."),
         status="open as of 2026-09",
+        undecidable="no program is known that always hangs",
         evidence=(
             issue(
                 "pytorch/pytorch#140395",
@@ -148,6 +150,7 @@ PROBLEMS = (
         status=(
             "dead workers are detected since torch 2.14; no time limit by default in 2.15 (limits proposed in #191183)"
         ),
+        check="cited-source",
         evidence=(
             issue(
                 "pytorch/pytorch#189290",
@@ -182,6 +185,7 @@ PROBLEMS = (
         fix="Set TORCHINDUCTOR_COMPILE_THREADS to at most 16 per GPU, and set a CPU limit for the container.",
         verify="The compile finishes, and `rocm-smi --showpids` lists no more processes than workers.",
         status="pytorch's CI limits the workers to 16; the default of torch is unchanged as of 2026-09",
+        undecidable="it depends on the number of workers and on other load",
         evidence=(
             issue(
                 "pytorch/pytorch#191493",

@@ -157,6 +157,7 @@ PROBLEMS = (
         ),
         verify="`TORCH_LOGS=recompiles` prints nothing between the start and the end of the capture.",
         status="raises a clear error since torch 2.14",
+        check="fact:capture-silent-recompile",
         evidence=(
             issue("pytorch/pytorch#185074", "Inductor did not check for an active capture; requests such a check."),
             source(
@@ -290,6 +291,7 @@ PROBLEMS = (
             "Capture two Linear layers under FSDP2 at world size 2 in child processes; they must exit without an error."
         ),
         status="open as of 2026-09; fix proposed (rocm-systems#11589)",
+        undecidable="needs two GPUs",
         evidence=(
             issue(
                 "ROCm/rocm-systems#11369",

@@ -225,6 +225,7 @@ PROBLEMS = (
         verify="Print the setting inside a threading.Thread right before the compile.",
         status="intended behaviour since torch 2.12",
         covered_by="CFG009",
+        check="fact:config-thread-local",
         evidence=(
             source(
                 "torch 2.11.0 and 2.12.0 torch/utils/_config_module.py _ConfigEntry.user_override",
@@ -251,6 +252,7 @@ PROBLEMS = (
         status="open as of 2026-11 (torch 2.12 to 2.15)",
         variables=("TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS",),
         covered_by="CFG003",
+        check="fact:override-variable",
         evidence=(
             source(
                 "torch 2.12.1 torch/_dynamo/output_graph.py debug_inductor_config_override",
@@ -282,6 +284,7 @@ PROBLEMS = (
         status="intended behaviour",
         variables=("TORCHINDUCTOR_FREEZING=1",),
         covered_by="CFG001",
+        check="fact:freezing-stale-weights",
         evidence=(
             measured(
                 "compiler-facts-torch-2.13-cpu",

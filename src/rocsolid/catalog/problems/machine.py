@@ -99,6 +99,7 @@ PROBLEMS = (
             "PYTORCH_ALLOC_CONF=expandable_segments:True",
         ),
         packages=("amd-aiter", "vllm"),
+        undecidable="needs two GPUs and a serving framework",
         evidence=(
             issue(
                 "ROCm/aiter#4174",
@@ -180,6 +181,7 @@ PROBLEMS = (
         fix="Set HSA_NO_SCRATCH_RECLAIM=1 before the process starts.",
         verify="Run all_reduce of 1 MB 1,000 times with and without the variable.",
         status=("documented by AMD for gfx90a from ROCm 7.13 on; the variable is not needed on gfx942 and gfx950"),
+        undecidable="needs two GPUs",
         evidence=(
             issue(
                 "ROCm/rocm-systems#8657",
@@ -203,6 +205,7 @@ PROBLEMS = (
             "intended behaviour of RCCL since August 2025; whether the error occurs depends on the "
             "versions of runtime and firmware"
         ),
+        undecidable="needs two GPUs",
         evidence=(
             issue(
                 "ROCm/rccl#1867",
@@ -236,6 +239,7 @@ PROBLEMS = (
         ),
         verify="Check the new versions with `rocminfo`, then run for ten minutes the workload that crashed before.",
         status="fixed in ROCm 7.2 and 7.11, plus a kernel change",
+        undecidable="it appears only after minutes of load",
         evidence=(
             issue(
                 "ROCm/TheRock#2991",
@@ -455,6 +459,7 @@ PROBLEMS = (
         ),
         verify="`rocsolid trace` of the bound and the unbound process: compare the idle time between kernels.",
         status="newer HIP runtimes prefer the GPU's node unless the program has set its own CPU mask",
+        undecidable="needs a machine with several NUMA nodes and a trace of a real workload",
         evidence=(
             issue(
                 "ROCm/rocm-systems#6134",

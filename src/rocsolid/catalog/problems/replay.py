@@ -183,6 +183,7 @@ PROBLEMS = (
             "without being merged"
         ),
         packages=("amd-aiter",),
+        undecidable="needs a 4-bit model of many gigabytes",
         evidence=(
             issue(
                 "ROCm/aiter#3632",
@@ -278,6 +279,7 @@ PROBLEMS = (
         verify="Start with PIECEWISE: all sizes must be captured. Compare one prompt with an eager run.",
         status=("open as of 2026-09; the pull request that makes PIECEWISE the default was closed by its author"),
         packages=("vllm",),
+        undecidable="needs vLLM with a model",
         evidence=(
             issue("vllm-project/vllm#34154", "Crash report during capture on RDNA."),
             issue(

@@ -44,6 +44,7 @@ def _blocking(
             Hazard(
                 value=value,
                 severity=Severity.WARNING,
+                check="variables",
                 why=f"Every {operation} waits for the GPU. During a graph capture, waiting makes the capture fail.",
                 evidence=(evidence,),
             )

@@ -34,6 +34,7 @@ SETTINGS = (
             Hazard(
                 value=value,
                 severity=Severity.WARNING,
+                check="variables",
                 why=(
                     "MIOpen searches again for every convolution at every start. The search takes "
                     "minutes and makes a graph capture fail."

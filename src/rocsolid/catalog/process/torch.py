@@ -212,6 +212,7 @@ SETTINGS = (
             Hazard(
                 value="1",
                 severity=Severity.WARNING,
+                check="problem:tunableop-enabled-also-tunes",
                 why=(
                     "Unless PYTORCH_TUNABLEOP_TUNING=0, every new matmul shape is timed in the running program, also "
                     "during a compile or a warm-up."

@@ -65,12 +65,14 @@ class Runtime:
         self.must("DeviceSynchronize")
 
     def call(self, name: str, *args: Any) -> int:
+        """Make a call, and return its error number."""
         if self.driver is None:
             return int(getattr(self.library, f"hip{name}")(*args))
         spelled = CUDA_NAMES.get(name, f"cuda{name}")
         return int(getattr(self.library if spelled.startswith("cuda") else self.driver, spelled)(*args))
 
     def must(self, name: str, *args: Any) -> None:
+        """Make a call that must succeed."""
         error = self.call(name, *args)
         if error:
             sys.exit(f"{name} returned {error}, it must succeed")
@@ -86,6 +88,7 @@ class Runtime:
         return made
 
     def launch(self, stream: c.c_void_p | None) -> int:
+        """Launch the kernel on a stream."""
         values = [c.c_uint64(self.memory.value or 0), c.c_uint64(0), c.c_uint64(0)]
         pointers = (c.c_void_p * 3)(*(c.cast(c.pointer(value), c.c_void_p) for value in values))
         return self.call("ModuleLaunchKernel", self.function, 1, 1, 1, 256, 1, 1, 0, stream, pointers, None)
@@ -99,16 +102,19 @@ class Runtime:
         )
 
     def join(self) -> int:
+        """The capturing stream waits for the other one."""
         return self.call("EventRecord", self.event2, self.other) or self.call(
             "StreamWaitEvent", self.stream, self.event2, 0
         )
 
     def state(self, stream: c.c_void_p) -> str:
+        """Whether a stream is capturing."""
         state = c.c_int()
         self.call("StreamIsCapturing", stream, c.byref(state))
         return STATES[state.value]
 
     def nodes(self, graph: c.c_void_p) -> int:
+        """How many nodes a graph has."""
         count = c.c_size_t()
         self.must("GraphGetNodes", graph, None, c.byref(count))
         return count.value
@@ -119,6 +125,7 @@ class Runtime:
         return self.make_last("StreamEndCapture", self.stream)
 
     def make_last(self, name: str, *args: Any) -> c.c_void_p:
+        """The object that a call returns through its last argument."""
         made = c.c_void_p()
         self.must(name, *args, c.byref(made))
         return made

@@ -1,0 +1,204 @@
+"""Checks that time something on the GPU: launches, nodes of a graph, copies, replays, a whole call, autotuning."""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from rocsolid.model.environment import CheckStatus
+from rocsolid.process.run_command import Command, run_with_deadline
+from rocsolid.prove.check import CannotDecide, Seen, Task, check
+
+if TYPE_CHECKING:
+    import torch
+
+_LAUNCHES: Final = 2000
+_US: Final = 1e6
+_LAUNCH_LIMITS_US: Final = (1.0, 50.0)
+_SLOWER: Final = 1.05
+_MODEL_LAYERS: Final = 24
+
+
+@check(
+    "cost",
+    "the statement about time holds for a small program on this machine",
+    rank=40,
+    estimate_s=20,
+    deadline_s=240,
+    gpu=True,
+)
+def cost(task: Task) -> Seen:
+    """Measure what the claim is about, and decide."""
+    return _COSTS[task.argument]()
+
+
+def host_us(work: Callable[[], object], count: int = 1) -> float:
+    """Return the CPU time of one call in microseconds: the median of seven, each with an idle GPU before it."""
+    import torch
+
+    times = []
+    for _ in range(8):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - started) * _US / count)
+    torch.cuda.synchronize()
+    return statistics.median(times[1:])
+
+
+def graph_of(kernels: int) -> "torch.cuda.CUDAGraph":
+    """Capture a chain of small kernels."""
+    import torch
+
+    x = torch.zeros(256, device="cuda")
+    x.add_(1)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(kernels):
+            x.add_(1)
+    return graph
+
+
+def launch_us() -> float:
+    """The CPU time of one launch."""
+    import torch
+
+    x = torch.zeros(256, device="cuda")
+    return host_us(lambda: [x.add_(1) for _ in range(_LAUNCHES)], _LAUNCHES)
+
+
+def judge_launch(us: float) -> Seen:
+    """Whether the cost is in the stated range."""
+    low, high = _LAUNCH_LIMITS_US
+    return Seen(holds=low <= us <= high, detail=f"{us:.2f} us per launch", values={"launch_us": round(us, 3)})
+
+
+def judge_faster(new: str, new_us: float, old: str, old_us: float, **more: float) -> Seen:
+    """Whether the first takes less time than the second."""
+    values = {f"{new} us": round(new_us, 3), f"{old} us": round(old_us, 3), **more}
+    return Seen(holds=new_us < old_us, detail=f"{new} {new_us:.2f} us, {old} {old_us:.2f} us", values=values)
+
+
+def judge_states(before_us: float, after_us: float) -> Seen:
+    """Whether the second replay is slower by more than the noise."""
+    values = {"before us": round(before_us, 2), "after us": round(after_us, 2)}
+    detail = f"{before_us:.0f} us before, {after_us:.0f} us after"
+    return Seen(holds=after_us > before_us * _SLOWER, detail=detail, values=values)
+
+
+def _graph_node() -> Seen:
+    graph = graph_of(_LAUNCHES)
+    graph.replay()
+    return judge_faster("a node", host_us(graph.replay) / _LAUNCHES, "a launch", launch_us())
+
+
+def _copy() -> Seen:
+    import torch
+
+    from rocsolid.torchapi.graphs.batched_copy import make_batched_copy
+
+    sources = [torch.randn(64, device="cuda") for _ in range(32)]
+    targets = [torch.zeros_like(source) for source in sources]
+    grouped = make_batched_copy(targets)
+    grouped(sources)
+    if not all(torch.equal(target, source) for target, source in zip(targets, sources, strict=True)):
+        return Seen(holds=False, detail="the grouped copy copied something else")
+
+    def one_by_one() -> None:
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source)
+
+    return judge_faster("grouped", host_us(lambda: grouped(sources)), "one by one", host_us(one_by_one))
+
+
+def _replay_states() -> Seen:
+    import torch
+
+    graph = graph_of(_LAUNCHES)
+
+    def replay_us() -> float:
+        def run() -> None:
+            graph.replay()
+            torch.cuda.synchronize()
+
+        return host_us(run)
+
+    before = replay_us()
+    x = torch.zeros(256, device="cuda")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(8):
+            x.add_(1)
+    torch.cuda.synchronize()
+    return judge_states(before, replay_us())
+
+
+def _whole_call() -> Seen:
+    import torch
+
+    import rocsolid as rs
+
+    torch.manual_seed(0)
+    layers = [m for _ in range(_MODEL_LAYERS) for m in (torch.nn.Linear(128, 128), torch.nn.GELU())]
+    model = torch.nn.Sequential(*layers).cuda().half().eval()
+    x = torch.randn(4, 128, device="cuda", dtype=torch.float16)
+    with torch.no_grad():
+        fast = rs.capture(model)
+        same = all(torch.allclose(fast(x), model(x), rtol=1e-2, atol=1e-3) for x in (x, x * 2, x - 1))
+
+        def timed(call: Callable[..., object]) -> float:
+            def run() -> None:
+                for _ in range(20):
+                    call(x)
+                torch.cuda.synchronize()
+
+            return host_us(run, 20)
+
+        seen = judge_faster("captured", timed(fast), "eager", timed(model))
+    return seen if same else Seen(holds=False, detail="the captured call returned other values than eager")
+
+
+_COMPILE: Final = """
+import time, torch
+x = torch.randn(256, 256, device="cuda", dtype=torch.float16)
+started = time.perf_counter()
+with torch.no_grad():
+    torch.compile(lambda x: torch.relu(x @ x).sum(-1), mode="{mode}")(x)
+torch.cuda.synchronize()
+print("SECONDS", time.perf_counter() - started)
+"""
+
+
+def _autotune() -> Seen:
+    default, tuned = (_compile_seconds(mode) for mode in ("default", "max-autotune-no-cudagraphs"))
+    return judge_faster("default", default * _US, "max-autotune", tuned * _US)
+
+
+def _compile_seconds(mode: str) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": f"{folder}/triton"}
+        done = run_with_deadline(
+            Command(
+                name=mode,
+                command=[sys.executable, "-c", _COMPILE.format(mode=mode)],
+                deadline_s=110.0,
+                env={**os.environ, **caches},
+            )
+        )
+    if done.check.status is not CheckStatus.OK:
+        msg = f"the compile with mode {mode} {done.check.status.value}: {done.check.detail}"
+        raise CannotDecide(msg)
+    return float(done.stdout.split("SECONDS")[1])
+
+
+_COSTS: Final = {
+    "launch": lambda: judge_launch(launch_us()),
+    "graph-node": _graph_node,
+    "copy": _copy,
+    "replay-states": _replay_states,
+    "whole-call": _whole_call,
+    "autotune": _autotune,
+}

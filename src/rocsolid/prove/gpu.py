@@ -1,0 +1,390 @@
+"""Checks that compute on the GPU: captures, random numbers, shipped and vendor operators, kernels against the dry run, chips."""
+
+import importlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from rocsolid.catalog.capture_errors import meaning_of
+from rocsolid.catalog.chips import CHIPS
+from rocsolid.catalog.registry import setting
+from rocsolid.model.chip import Chip
+from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict, Prediction
+from rocsolid.process.run_command import Command, run_with_deadline
+from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, check, plain, result
+
+if TYPE_CHECKING:
+    import torch
+
+_ERROR_RATIO: Final = 2.0  # how many times the reference's own error an operator's may be
+_FLOOR: Final = 2e-3  # an error below this is that of rounding to half precision
+_REGISTER_ERROR: Final = 0.25  # the dry run does not know which sizes are multiples of 16
+_HALF_ERROR: Final = 1e-2  # what half precision and TF32 allow
+_GIB: Final = 1 << 30
+
+
+@check(
+    "capture",
+    "rs.capture returns what eager returns, for new values, a new shape and a second module",
+    rank=5,
+    estimate_s=15,
+    gpu=True,
+)
+def capture(_: Task) -> Seen:
+    """Capture a module and a function, and compare every replay with eager."""
+    import torch
+
+    import rocsolid as rs
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)).cuda()
+    errors, replays = [], 0
+    with torch.no_grad():
+        fast = rs.capture(model)
+        for rows in (8, 8, 8, 16, 16, 8, 16):
+            x = torch.randn(rows, 64, device="cuda")
+            errors.append(float((fast(x) - model(x)).abs().max()))
+            replays += 1
+        report = str(fast.report())
+    return judge_capture(errors, replays, report)
+
+
+def judge_capture(errors: list[float], replays: int, report: str) -> Seen:
+    """All results must be as close to eager as TF32 allows, and there must have been a graph."""
+    worst = max(errors)
+    holds = worst < _HALF_ERROR and "graph" in report
+    return Seen(
+        holds=holds, detail=f"{replays} calls, largest difference {worst:.2g}", values={"difference": plain(worst)}
+    )
+
+
+@check("rng", "replays draw new random numbers, and the same ones after the same seed", rank=6, estimate_s=10, gpu=True)
+def rng(_: Task) -> Seen:
+    """Capture a function that draws random numbers."""
+    import torch
+
+    x = torch.zeros(256, device="cuda")
+    torch.rand_like(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = torch.rand_like(x)
+    drawn = []
+    for seed in (1, None, 1):
+        if seed is not None:
+            torch.cuda.manual_seed(seed)
+        graph.replay()
+        drawn.append(y.cpu().tolist())
+    return judge_rng(drawn)
+
+
+def judge_rng(drawn: list[list[float]]) -> Seen:
+    """The first and third were drawn after the same seed."""
+    first, second, third = drawn
+    return Seen(
+        holds=first != second and first == third,
+        detail=f"second replay {'new' if first != second else 'the same'}, same seed {'the same' if first == third else 'new'}",
+    )
+
+
+@check(
+    "capture-mistakes",
+    "torch's message for the mistake contains the text by which rocsolid recognises it",
+    rank=7,
+    estimate_s=10,
+    gpu=True,
+)
+def capture_mistakes(task: Task) -> Iterator[ClaimResult]:
+    """Make each mistake in a capture, and read the error."""
+    import torch
+
+    from rocsolid.prove.problems import error_in_capture
+
+    mistakes: dict[str, Callable[[], object]] = {
+        "error:host-copy": lambda: torch.ones(4).cuda(),
+        "error:rng-state": torch.cuda.get_rng_state,
+    }
+    for claim in task.claims:
+        yield judge_mistake(claim, error_in_capture(mistakes[claim.id]))
+
+
+def judge_mistake(claim: Claim, text: str) -> ClaimResult:
+    """Whether the message is recognised as this mistake; no message: this torch allows it."""
+    if not text:
+        return result(claim, ClaimVerdict.NOT_APPLICABLE, "this torch allows it")
+    meaning = meaning_of(text)
+    cause = meaning.cause.value.replace(" ", "-") if meaning else "nothing"
+    return result(claim, claim.id == f"error:{cause}", f"recognised as {cause}: {text.splitlines()[0][:200]}")
+
+
+@check("optimize", "rs.optimize returns a form whose results equal eager's", rank=35, estimate_s=60, deadline_s=240)
+def optimize(_: Task) -> Seen:
+    """Optimize a small model, and compare."""
+    import torch
+
+    import rocsolid as rs
+
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8)).to(device)
+    x = torch.randn(4, 32, device=device)
+    with torch.no_grad():
+        fast = rs.optimize(model, (x,), budget_s=0 if device == "cpu" else 60)
+        error = float((fast(x + 1) - model(x + 1)).abs().max())
+    chosen = str(fast.report()).partition("\n")[0]
+    return Seen(
+        holds=error < _HALF_ERROR, detail=f"{chosen}; difference {error:.2g}", values={"difference": plain(error)}
+    )
+
+
+@check(
+    "kernels",
+    "the operator's error against float64 is at most twice that of its reference",
+    rank=8,
+    estimate_s=30,
+    deadline_s=240,
+)
+def kernels(task: Task) -> Iterator[ClaimResult]:
+    """Run every shipped operator and its reference, and compare both with float64."""
+    import torch
+
+    from rocsolid.ops import shipped
+    from rocsolid.ops.shipped import references
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = torch.float16 if device == "cuda" else torch.float32
+    torch.manual_seed(0)
+
+    def made(*shape: int) -> "torch.Tensor":
+        return torch.randn(*shape, device=device).to(dtype)
+
+    inputs: dict[str, tuple[Any, ...]] = {
+        "rms_norm": (made(33, 512), made(512)),
+        "add_rms_norm": (made(33, 512), made(33, 512), made(512)),
+        "silu_mul": (made(33, 640), made(33, 640)),
+        "gelu_mul": (made(33, 640), made(33, 640)),
+        "attention": (made(2, 4, 65, 64), made(2, 2, 65, 64), made(2, 2, 65, 64)),
+        "linear": (made(33, 256), made(128, 256), made(128)),
+    }
+    for claim in task.claims:
+        name = claim.id.removeprefix("kernel:")
+        exact = _first(exact_functions()[name](*(x.double() for x in inputs[name])))
+        got, reference = (_first(getattr(module, name)(*inputs[name])) for module in (shipped, references))
+        yield judge_kernel(claim, got, reference, exact, device)
+
+
+def exact_functions() -> Mapping[str, Callable[..., Any]]:
+    """The operators in float64, written without rounding in between."""
+    import torch
+    from torch.nn import functional
+
+    def rms_norm(x: Any, weight: Any) -> Any:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        repeats = q.shape[1] // k.shape[1]
+        return functional.scaled_dot_product_attention(q, *(t.repeat_interleave(repeats, 1) for t in (k, v)))
+
+    return {
+        "rms_norm": rms_norm,
+        "add_rms_norm": lambda x, residual, weight: rms_norm(x + residual, weight),
+        "silu_mul": lambda gate, up: functional.silu(gate) * up,
+        "gelu_mul": lambda gate, up: functional.gelu(gate) * up,
+        "attention": attention,
+        "linear": functional.linear,
+    }
+
+
+def judge_kernel(claim: Claim, got: Any, reference: Any, exact: Any, device: str) -> ClaimResult:
+    """Compare the errors of the operator and of its reference."""
+    from rocsolid.numerics import max_error
+
+    error, allowed = max_error(got, exact), max_error(reference, exact)
+    holds = error <= max(_ERROR_RATIO * allowed, _FLOOR)
+    detail = f"on {device}: error {error:.2g}, the reference's {allowed:.2g}"
+    return result(claim, holds, detail, error=plain(error), reference_error=plain(allowed))
+
+
+def _first(values: Any) -> Any:
+    return values[0] if isinstance(values, tuple) else values
+
+
+@check(
+    "dryrun", "spills and LDS are as predicted, registers within 25 %", rank=9, estimate_s=40, deadline_s=240, gpu=True
+)
+def dryrun(task: Task) -> Iterator[ClaimResult]:
+    """Compile a kernel here, run it, and compare its resources with those that a dry run predicts."""
+    import torch
+    import triton
+
+    from rocsolid.api.dryrun import dryrun_kernels
+    from rocsolid.dryrun.kernel_signature import parse_signature
+    from rocsolid.ops.shipped import kernels as shipped_kernels
+
+    chip = this_chip()
+    if chip is None:
+        msg = "the dry run does not know this chip"
+        raise NotApplicable(msg)
+    x, weight = torch.randn(8, 1024, device="cuda").half(), torch.ones(1024, device="cuda").half()
+    out, warps = torch.empty_like(x), 256 // chip.wavefront_size
+    made = shipped_kernels.rms_norm_kernel[(8,)](x, weight, out, 1024, 1024, 1e-6, BLOCK=1024, num_warps=warps)
+    torch.cuda.synchronize()
+    signature = (
+        "rms_norm_kernel(x=*fp16, weight=*fp16, out=*fp16, x_row_stride=i32, columns=i32, eps=fp32, "
+        f"BLOCK=1024, num_warps={warps})"
+    )
+    record = dryrun_kernels(
+        shipped_kernels.__file__, chip.arch, signatures=[parse_signature(signature)], only=["rms_norm_kernel"]
+    )
+    predicted = record.runs[0].kernel("rms_norm_kernel").configs[0].resources
+    if predicted is None:
+        msg = "the dry run could not compile the kernel"
+        raise CannotDecide(msg)
+    real = {
+        "registers": int(made.n_regs or 0),
+        "spills": int(made.n_spills or 0),
+        "LDS bytes": int(made.metadata.shared),
+    }
+    wanted = {"registers": predicted.registers, "spills": predicted.spills, "LDS bytes": predicted.lds_bytes}
+    yield from (judge_resources(claim, wanted, real, triton.__version__) for claim in task.claims)
+
+
+def judge_resources(
+    claim: Claim, predicted: Mapping[str, int], real: Mapping[str, int], triton_version: str
+) -> ClaimResult:
+    """Compare resources of one kernel; spills and LDS must be exact."""
+    predictions = tuple(
+        Prediction(
+            what=f"rms_norm_kernel {name}",
+            predicted=value,
+            seen=real[name],
+            allowed=_REGISTER_ERROR if name == "registers" else 0.0,
+        )
+        for name, value in predicted.items()
+    )
+    off = [prediction for prediction in predictions if not prediction.holds]
+    detail = "; ".join(map(str, off or predictions))
+    return result(claim, not off, f"Triton {triton_version}: {detail}", predictions, **real)
+
+
+@check("chips", "the runtime reports these figures for the chip", rank=4, estimate_s=5)
+def chips(task: Task) -> Iterator[ClaimResult]:
+    """Compare the table of chips with the properties of the GPU that is here."""
+    import torch
+
+    if not torch.cuda.is_available():
+        msg = "no GPU"
+        raise CannotDecide(msg)
+    properties = torch.cuda.get_device_properties(0)
+    seen = {
+        "wavefront_size": int(getattr(properties, "warp_size", 0)),
+        "compute_units": int(properties.multi_processor_count),
+        "lds_bytes": int(getattr(properties, "shared_memory_per_block_optin", 0) or properties.shared_memory_per_block),
+        "memory_gib": round(properties.total_memory / _GIB),
+    }
+    here = this_chip()
+    for claim in task.claims:
+        yield judge_chip(claim, here, seen)
+
+
+def judge_chip(claim: Claim, here: Chip | None, seen: Mapping[str, int]) -> ClaimResult:
+    """Compare the figures of this chip; memory may be smaller by 3 %, because the driver keeps some."""
+    if here is None or claim.id != f"chip:{here.arch}":
+        return result(
+            claim, ClaimVerdict.NOT_APPLICABLE, f"this machine has {here.arch if here else 'another chip'}", (), **seen
+        )
+    wrong = [name for name, value in seen.items() if name != "memory_gib" and value != getattr(here, name)]
+    wrong += ["memory_gib"] if abs(seen["memory_gib"] - here.memory_gib) > 0.03 * here.memory_gib else []
+    detail = "; ".join(f"{name}: {seen[name]}, stated {getattr(here, name)}" for name in wrong) or "as stated"
+    return result(claim, not wrong, detail, (), **seen)
+
+
+def this_chip() -> Chip | None:
+    """The entry of the first GPU in the table of chips."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    arch = str(getattr(properties, "gcnArchName", "")).partition(":")[0] if torch.version.hip else ""
+    arch = arch or f"sm_{properties.major}{properties.minor}"
+    return next((chip for chip in CHIPS if chip.arch == arch), None)
+
+
+@check("vendor", "the vendor's kernel returns what float64 returns", rank=50, estimate_s=60, deadline_s=300, gpu=True)
+def vendor(task: Task) -> Seen:
+    """Compare an operator of the package with float64; without the package there is nothing to compare."""
+    if importlib.util.find_spec(task.argument) is None:
+        msg = f"{task.argument} is not installed"
+        raise NotApplicable(msg)
+    import torch
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 65, 4, 64, device="cuda").half() for _ in range(3))
+    if task.argument == "ck4inductor":
+        options = {"max_autotune_gemm": True, "max_autotune_gemm_backends": "CK,ATEN"}
+        got = torch.compile(torch.mm, options=options)(q[0, :, 0], k[0, :, 0].T.contiguous())
+        return judge_vendor(got, q[0, :, 0].double() @ k[0, :, 0].T.double())
+    if task.argument == "aiter":
+        from rocsolid.ops.shipped.aiter_kernels import OPERATORS
+
+        got = OPERATORS["attention"](*(t.transpose(1, 2).contiguous() for t in (q, k, v)), None, False).transpose(1, 2)
+    else:
+        got = importlib.import_module(task.argument).flash_attn_func(q, k, v)
+    exact = torch.nn.functional.scaled_dot_product_attention(*(t.double().transpose(1, 2) for t in (q, k, v)))
+    return judge_vendor(got, exact.transpose(1, 2))
+
+
+def judge_vendor(got: Any, exact: Any) -> Seen:
+    """Half precision is right to about three digits."""
+    from rocsolid.numerics import max_error
+
+    error = max_error(got, exact)
+    return Seen(holds=error < _HALF_ERROR, detail=f"error {error:.2g}", values={"error": plain(error)})
+
+
+_TUNED: Final = """
+import sys, torch
+x = torch.randn(128, 128, device="cuda", dtype=torch.float16)
+with torch.no_grad():
+    torch.compile(lambda x: torch.softmax(torch.relu(x @ x) * 2, -1).sum(0), **eval(sys.argv[1]))(x)
+"""
+
+
+@check(
+    "autotune-runs",
+    "with the value, a compile benchmarks several variants of a kernel",
+    rank=36,
+    estimate_s=60,
+    deadline_s=300,
+    gpu=True,
+)
+def autotune_runs(task: Task) -> Iterator[ClaimResult]:
+    """Compile with the value in a fresh process with empty caches, and read the compiler's log."""
+    for claim in task.claims:
+        declared = setting(claim.refs[0])
+        arguments = {"mode": claim.refs[1]} if declared.id == "compile.mode" else {"options": {declared.name: True}}
+        with tempfile.TemporaryDirectory() as folder:
+            caches = {
+                "TORCHINDUCTOR_CACHE_DIR": folder,
+                "TRITON_CACHE_DIR": f"{folder}/triton",
+                "TORCH_LOGS": "+inductor",
+            }
+            done = run_with_deadline(
+                Command(
+                    name=claim.id,
+                    command=[sys.executable, "-c", _TUNED, repr(arguments)],
+                    deadline_s=90.0,
+                    env={**os.environ, **caches},
+                )
+            )
+        yield judge_autotune(claim, done.stdout + done.stderr, done.check.status.value)
+
+
+def judge_autotune(claim: Claim, log: str, ended: str) -> ClaimResult:
+    """Count the lines that Inductor logs for each search."""
+    searches = log.count("AUTOTUNE ") + log.count("Benchmark all input configs")
+    if not searches and ended != "ok":
+        return result(claim, ClaimVerdict.COULD_NOT_RUN, f"the compile {ended}: {log.strip().splitlines()[-1:]}")
+    return result(claim, searches > 0, f"{searches} searches", searches=searches)
