@@ -235,7 +235,7 @@ def _computed(compute: Callable[[Any, Any], Any] | None, left: Value, right: Val
         return None
     try:
         value: Value = compute(left, right)
-    except ZeroDivisionError:
+    except (ZeroDivisionError, OverflowError):
         return None
     return value
 
