@@ -18,8 +18,8 @@ GROUPS: Final = {
     "Settings and safe compiles": ("resolve", "apply", "compile", "guard", "pretend"),
     "Capture and optimize": ("capture", "optimize", "every", "pause_captures"),
     "Check results": ("verify",),
-    "Inspect compiles": ("record_compiles", "breaks", "dryrun"),
-    "Measure": ("tune", "ab", "trace", "compare"),
+    "Inspect compiles": ("compiles", "record_compiles", "breaks", "dryrun"),
+    "Measure": ("tune", "ab", "profile", "trace", "compare"),
     "Operators": ("vendor_op", "audit_op", "patch_calls"),
 }
 # Types that no signature names, because the function returns one of several.
@@ -28,7 +28,7 @@ _RETURNED_BY: Final = {
     "CapturedModule": "capture",
     "Optimized": "optimize",
     "OptimizedModule": "optimize",
-    "CompileLog": "record_compiles",
+    "CompileLog": "compiles",
     "Culprit": "verify",
     "VendorOp": "vendor_op",
 }

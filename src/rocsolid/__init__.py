@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from rocsolid.api.explain import explain as explain
     from rocsolid.api.lint import lint as lint
     from rocsolid.api.observe import breaks as breaks
+    from rocsolid.api.observe import compiles as compiles
     from rocsolid.api.observe import record_compiles as record_compiles
     from rocsolid.api.optimize import optimize as optimize
     from rocsolid.api.pretend import pretend as pretend
     from rocsolid.api.probe import check as check
     from rocsolid.api.probe import probe as probe
     from rocsolid.api.probe import resolve as resolve
+    from rocsolid.api.profile import profile as profile
     from rocsolid.api.safety import apply as apply
     from rocsolid.api.safety import compile as compile  # noqa: A004 - the name torch uses
     from rocsolid.api.safety import guard as guard
@@ -166,6 +168,7 @@ _HOMES = {
     "check": "rocsolid.api.probe",
     "compare": "rocsolid.api.trace",
     "compile": "rocsolid.api.safety",
+    "compiles": "rocsolid.api.observe",
     "dryrun": "rocsolid.api.dryrun",
     "every": "rocsolid.runtime.capture.options",
     "explain": "rocsolid.api.explain",
@@ -176,6 +179,7 @@ _HOMES = {
     "pause_captures": "rocsolid.runtime.capture.backends.base",
     "pretend": "rocsolid.api.pretend",
     "probe": "rocsolid.api.probe",
+    "profile": "rocsolid.api.profile",
     "record_compiles": "rocsolid.api.observe",
     "resolve": "rocsolid.api.probe",
     "trace": "rocsolid.api.trace",

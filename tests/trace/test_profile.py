@@ -33,6 +33,21 @@ def build():
 
 
 @pytest.mark.torch
+def test_a_function_is_profiled_and_its_trace_is_kept_on_request(tmp_path: Path) -> None:
+    import torch
+
+    file = tmp_path / "out/trace.json.gz"
+    report = rs.profile(torch.matmul, torch.ones(4, 4), other=torch.ones(4, 4), trace_file=file)
+    cpu = report.files[0].cpu
+    assert cpu is not None
+    assert "aten::mm" in [operator.name for operator in cpu.operators]
+    assert len(report.files[0].steps) == 3
+    assert rs.trace(file).files[0].cpu == cpu
+    with pytest.raises(rs.UsageError, match=r"rs\.profile needs a function"):
+        rs.profile(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.torch
 def test_a_workload_is_profiled_and_reported(tmp_path: Path) -> None:
     (tmp_path / "w.py").write_text(WORKLOAD)
     file = tmp_path / "out/trace.json.gz"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocsolid.errors import UsageError
-from rocsolid.model.compile_log import BreakReport
+from rocsolid.model.compile_log import BreakReport, CompileLog
 from rocsolid.model.workload import Workload
 from rocsolid.observe.break_fix import with_fixes
 from rocsolid.observe.breaks import find_breaks
@@ -30,6 +30,31 @@ def record_compiles() -> CompileRecorder:
     """
     check_new_torch()
     return CompileRecorder()
+
+
+def compiles(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CompileLog:
+    """Compile a function, call it once, and return every graph with its time, operators and kernels, and every graph break.
+
+    To record several calls or a whole program, use `rs.record_compiles`.
+
+    Args:
+        fn: a function or module; if it is compiled already, it is called as it is.
+        args: arguments of the call.
+        kwargs: keyword arguments of the call.
+
+    Example:
+        >>> import rocsolid as rs, torch
+        >>> log = rs.compiles(torch.compile(torch.nn.Softplus(), backend="eager"), torch.ones(2))
+        >>> [graph.function for graph in log.graphs]
+        ['Softplus.forward']
+
+    """
+    if not callable(fn):
+        msg = f"rs.compiles needs a function or a module and its arguments; got {type(fn).__name__}"
+        raise UsageError(msg)
+    with record_compiles() as recorder:
+        compiled_workload(Workload(name="rs.compiles", callable=fn, args=args, kwargs=kwargs))()
+    return recorder.log
 
 
 def breaks(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> BreakReport:
