@@ -58,7 +58,7 @@ def a_profile() -> list[ClaimVerdict]:
 
 def a_variable(monkeypatch: pytest.MonkeyPatch) -> list[ClaimVerdict]:
     monkeypatch.setattr(settings, "_contains", lambda *_: False)
-    unread = settings.judge_variable(claim("setting:process.TORCH_LOGS"), "TORCH_LOGS", CPU)
+    unread = settings.judge_variable(claim("setting:process.TORCH_LOGS"), "TORCH_LOGS", ROCM)
     monkeypatch.setattr(settings, "_contains", lambda *_: True)
     monkeypatch.setattr(settings, "_readers", lambda _: [Path("libamdhip64.so")])
     read = settings.judge_variable(claim("setting:process.HIP_CACHE_ENABLED"), "HIP_CACHE_ENABLED", ROCM)

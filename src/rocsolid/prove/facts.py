@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.catalog.support import SUPPORTED_PYTHON
+from rocsolid.errors import MissingExtraError
 from rocsolid.model.platform import Platform
 from rocsolid.model.proof import ClaimResult, ClaimVerdict
 from rocsolid.model.release import compare
@@ -83,6 +84,8 @@ def versions(task: Task) -> Seen:
     for name in rs.__all__:
         try:
             getattr(rs, name)
+        except MissingExtraError:
+            continue  # an extra that is not installed
         except Exception as error:  # noqa: BLE001 - any error is the result
             missing.append(f"{name}: {error}")
     return Seen(holds=not missing, detail="; ".join(missing) or f"{len(rs.__all__)} names, Python {task.env.python}")

@@ -137,6 +137,8 @@ def judge_variable(claim: Claim, name: str, env: Environment) -> ClaimResult:
     unread = bool(declared and declared.no_effect)
     if not found and not unread and declared and not declared.valid.holds(env):
         return result(claim, ClaimVerdict.NOT_APPLICABLE, f"declared for {declared.valid}")
+    if not found and not unread and env.platform is Platform.CPU:
+        return result(claim, ClaimVerdict.COULD_NOT_RUN, "not in this CPU build; the libraries for GPUs may read it")
     detail = f"{name} is in {found}" if found else f"{name} is in none of {len(files)} files"
     return result(claim, bool(found) != unread, detail, found=found)
 
