@@ -160,8 +160,13 @@ def record_launches(*, first_only: bool) -> LaunchRecord:
 def pretend_triton_driver(chip: Chip) -> None:
     """Make Triton compile for that chip."""
     import triton
+    from triton.backends import backends
 
-    triton.runtime.driver.set_active(_make_driver(chip))
+    driver = _make_driver(chip)
+    triton.runtime.driver.set_active(driver)
+    for backend in backends.values():  # programs ask each of them whether Triton can be used
+        active = isinstance(driver, backend.driver)
+        backend.driver.is_active = staticmethod(lambda active=active: active)
 
 
 def _make_driver(chip: Chip) -> Any:
