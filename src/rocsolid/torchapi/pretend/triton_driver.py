@@ -76,8 +76,8 @@ class Launch:
         target = triton.runtime.driver.active.get_current_target()
         return triton.compile(self.source, target=target, options=dict(self.options))
 
-    def check(self) -> None:
-        """Translate it to Triton's intermediate code, which is the same for every GPU; raises Triton's error."""
+    def check(self) -> str:
+        """Return Triton's intermediate code, which is the same for every GPU; raises Triton's error."""
         import triton
         from triton._C.libtriton import ir
         from triton.compiler import make_backend
@@ -88,9 +88,10 @@ class Launch:
         context = ir.context()
         ir.load_dialects(context)
         backend.load_dialects(context)
-        self.source.make_ir(
+        module = self.source.make_ir(
             target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
         )
+        return str(module)
 
 
 @dataclass(kw_only=True)
