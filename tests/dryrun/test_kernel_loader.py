@@ -91,11 +91,12 @@ def load(file: Path, name: str) -> Any:
 
 
 def test_a_package_is_found_in_a_folder_of_the_same_name(tmp_path: Path) -> None:
-    """And below folders without `__init__.py`."""
+    """And below folders without `__init__.py`; a module of the package does not hide Triton."""
     folder = tmp_path / "package" / "package"
     (folder / "layers").mkdir(parents=True)
     (folder / "__init__.py").touch()
     (folder / "sizes.py").write_text("SIZE = 7\n")
+    (folder / "layers" / "triton.py").write_text("jit = None\n")
     file = folder / "layers" / "ops.py"
     file.write_text("import triton\nfrom package.sizes import SIZE\n@triton.jit\ndef kernel(x):\n    SIZE\n")
 

@@ -81,7 +81,7 @@ class Loader:
     def find(self, name: str, importing: Path) -> Path | None:
         """The file of a module that belongs to the same project as the importing file; None if it does not."""
         parts = name.split(".")
-        for folder in (*_import_roots(importing, parts[0]), importing.parent):
+        for folder in _import_roots(importing, parts[0]):
             for file in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts, "__init__.py")):
                 if file.is_file():
                     return file

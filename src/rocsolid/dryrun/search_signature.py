@@ -106,7 +106,8 @@ def _lines(error: BaseException | None) -> tuple[float, ...]:
     lines = []
     while error is not None:
         node = getattr(error, "node", None)
-        block = isinstance(node, (ast.For, ast.While, ast.If))  # of which the types are compared at its end
+        # The types of a block are compared at its end, the bounds of a loop at its beginning.
+        block = isinstance(node, (ast.For, ast.While, ast.If)) and "bounds" not in str(error)
         line = getattr(node, "end_lineno" if block else "lineno", None)
         if line is not None:
             lines.append(float(line))
