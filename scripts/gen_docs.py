@@ -211,6 +211,65 @@ def _shares(label: str, row: dict[str, int]) -> str:
     return f"| {label} | {row['judged']} | {row['true']} | {row['useful']} |"
 
 
+def dryrun_kernels() -> str:
+    """How many Triton kernels of public projects a dry run compiles."""
+    data = evidence("dryrun-kernels")
+    versions = next(iter(data["projects"].values()))
+    repositories = evidence("lint-verdicts")["repositories"]
+    rows = [(name, row) for name, project in data["projects"].items() for row in project["rows"]]
+    lines = [
+        "# Triton kernels of public projects",
+        "",
+        f"`rocsolid dryrun --kernels` on projects that are not installed, measured on {data['measured_on']} with torch {versions['torch']} and Triton {versions['triton']}; only the first configuration of each autotuned kernel.",
+        "Signatures were inferred from the source. Of the kernels that compile for NVIDIA (H100), the table shows how many compile for an AMD chip or are refused with the reason in their code, such as PTX.",
+        "A kernel without a signature may compile for NVIDIA too; it is not counted there.",
+        "Registers, spills and scratch were compared with the metadata of each object file, and LDS with Triton's.",
+        "Record with every kernel and reason: `evidence/dryrun-kernels.json`, made by `scripts/score_dryrun.py`.",
+        "",
+        "| project | kernels | drawn at random | no signature found | take descriptors | compile for NVIDIA | gfx942: compile + refused | gfx1100: compile + refused | figures equal |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, project in data["projects"].items():
+        row = project["summary"]
+        chips = [row["gfx942"], row["gfx1100"]]
+        ported = " | ".join(f"{c['compiled']} + {c['refused']}" for c in chips)
+        compared = sum(c["figures_compared"] for c in chips)
+        equal = compared - sum(c["figures_differ"] for c in chips)
+        unsigned = row["drawn"] - row["with_signature"] - row["need_descriptors"]
+        lines.append(
+            f"| [{name}](https://github.com/{repositories[name]['github']}) at `{project['commit'][:9]}` | {row['entry_kernels']} | {row['drawn']} | {unsigned} | {row['need_descriptors']} | {row['compile_for_nvidia']} | {ported} | {equal} of {compared} |"
+        )
+    outcomes = [
+        f"| {name} `{row['kernel']}` | {chip} | {_cell(result['outcome'] + ': ' + result['reason'])} |"
+        for name, row in rows
+        if "chips" in row and row["chips"].get("sm_90", {}).get("outcome") == "compiled"
+        for chip, result in row["chips"].items()
+        if result["outcome"] != "compiled"
+    ]
+    if outcomes:
+        lines += ["", "## For NVIDIA only", "", "| kernel | chip | outcome |", "|---|---|---|", *outcomes]
+    skipped = [f"| {name} `{row['kernel']}` | {_cell(row['skipped'])} |" for name, row in rows if "skipped" in row]
+    if skipped:
+        lines += ["", "## Without a signature", "", "| kernel | reason |", "|---|---|", *skipped]
+    slow = [f"{name} `{row['kernel']}`" for name, row in rows if _too_slow(row)]
+    if slow:
+        lines += [
+            "",
+            f"Compiling took longer than {versions['kernel_deadline_s']:g} s for every chip: {', '.join(slow)}.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    short = " ".join(text.replace("`", "").replace("|", "/").split())
+    return f"`{short[:160]}{'…' if len(short) > 160 else ''}`"  # noqa: PLR2004 - a row of the table
+
+
+def _too_slow(row: dict[str, Any]) -> bool:
+    results = row.get("chips", {}).values()
+    return bool(results) and all("took longer" in result.get("reason", "") for result in results)
+
+
 def pages() -> Iterator[tuple[str, str]]:
     """Yield every generated page: its path below docs/ and its text."""
     rules = all_rules()
@@ -234,6 +293,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "generated/graph-breaks.md", graph_breaks()
     yield "generated/capture-rules.md", table_page()
     yield "generated/lint-precision.md", lint_precision()
+    yield "generated/dryrun-kernels.md", dryrun_kernels()
     yield "generated/chips.md", chips()
     yield "generated/claims.md", claims_page(all_claims(), decided_by(), stored_proofs(DOCS.parent / "evidence"))
     quiet, measured, autotuned, programs = (

@@ -48,7 +48,7 @@ def entry_kernels(package: Path) -> list[str]:
     names = [
         f"{kernel.file.relative_to(package)}:{kernel.name}"
         for kernel in found
-        if not source.is_device_function(kernel.name)
+        if not source.is_device_function(kernel.node)
     ]
     return sorted({name for name in names if not any(part in other_parts(name) for part in OTHER_VENDORS)})
 
@@ -117,6 +117,7 @@ def summary(project: dict[str, Any]) -> dict[str, Any]:
         "entry_kernels": project["entry_kernels"],
         "drawn": project["drawn"],
         "with_signature": len(signed),
+        "need_descriptors": sum("tensor descriptors" in row.get("skipped", "") for row in project["rows"]),
         "compile_for_nvidia": len(nvidia),
     }
     for target in TARGETS:
@@ -138,10 +139,11 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--seed", type=int, default=29)
     parser.add_argument("--deadline", type=float, default=3600.0)
+    parser.add_argument("--kernel-deadline", type=float, default=60.0, help="seconds for one kernel on one chip")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    data: dict[str, Any] = {"schema": "rocsolid/dryrun-kernels/1", "projects": {}}
+    data: dict[str, Any] = {"schema": "rocsolid/dryrun-kernels/1", "measured_on": "", "projects": {}}
     if args.out.exists():
         data = json.loads(args.out.read_text())
     for text in args.package:
@@ -164,6 +166,7 @@ def main() -> None:
                     save=saved,
                     cache=args.cache,
                     deadline_s=args.deadline,
+                    kernel_deadline_s=args.kernel_deadline,
                     progress=lambda line: print(line, file=sys.stderr, flush=True),
                 )
             except RocsolidError as error:
@@ -174,6 +177,7 @@ def main() -> None:
                 "entry_kernels": len(entries),
                 "drawn": len(drawn),
                 "seed": args.seed if len(drawn) < len(entries) else None,
+                "kernel_deadline_s": args.kernel_deadline,
                 "torch": record.runs[0].torch,
                 "triton": record.runs[0].triton,
                 "seconds": round(time.monotonic() - started),
@@ -181,6 +185,7 @@ def main() -> None:
             }
         project["summary"] = summary(project)
         data["projects"][name] = project
+        data["measured_on"] = time.strftime("%Y-%m-%d")
         args.out.write_text(json.dumps(data, indent=1) + "\n")
         sys.stdout.write(f"{name}: {json.dumps(project['summary'])}\n")
 

@@ -1,6 +1,7 @@
 """A kernel of a project is loaded without the rest of its file, and how it is called is read from the source."""
 
 import ast
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from rocsolid.dryrun.infer_signature import ProjectSource, infer
 from rocsolid.dryrun.kernel_loader import Loader, find_kernels, jit_function
 from rocsolid.dryrun.kernel_signature import parse_signature, read_signatures, signature_text
 from rocsolid.dryrun.request import KernelSignature
+from rocsolid.dryrun.search_signature import search_signature
+from rocsolid.dryrun.user_kernels import with_callees
 from rocsolid.errors import InputError
 
 pytestmark = [
@@ -80,6 +83,48 @@ def test_only_what_a_kernel_needs_is_loaded(ops: Path) -> None:
     assert [config.kwargs["BLOCK"] for config in kernels["kernel"].configs] == [64, 128]
     with pytest.raises(ImportError):
         module["thing"]
+
+
+def load(file: Path, name: str) -> Any:
+    (found,) = [k for k in find_kernels(ast.parse(file.read_text()), file) if k.name == name]
+    return jit_function(Loader().module(file).kernel(found))
+
+
+def test_a_package_is_found_in_a_folder_of_the_same_name(tmp_path: Path) -> None:
+    """And below folders without `__init__.py`; a module of the package does not hide Triton."""
+    folder = tmp_path / "package" / "package"
+    (folder / "layers").mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "sizes.py").write_text("SIZE = 7\n")
+    (folder / "layers" / "triton.py").write_text("jit = None\n")
+    file = folder / "layers" / "ops.py"
+    file.write_text("import triton\nfrom package.sizes import SIZE\n@triton.jit\ndef kernel(x):\n    SIZE\n")
+
+    assert load(file, "kernel").fn.__globals__["SIZE"] == 7
+
+
+UNKNOWN_PLATFORM = """
+from no_such_module import platform
+from no_such_package import cdiv
+info = platform.info()
+if platform.is_rocm():
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def kernel(x, LOW: tl.constexpr = info.min, HIGH: tl.constexpr = 3):
+        tl.store(x, tl.cdiv(LOW, HIGH))
+"""
+
+
+def test_a_block_is_loaded_whose_condition_cannot_be_evaluated(tmp_path: Path) -> None:
+    """Defaults that cannot be evaluated are replaced, also in the source that Triton reads."""
+    file = tmp_path / "ops.py"
+    file.write_text(UNKNOWN_PLATFORM)
+    function = load(file, "kernel")
+
+    assert "LOW: tl.constexpr = None, HIGH: tl.constexpr = 3" in function.src
+    assert with_callees(function) == [function]
 
 
 def signatures(source: str, name: str) -> list[KernelSignature]:
@@ -151,8 +196,18 @@ def test_device_functions_are_not_kernels() -> None:
     project = ProjectSource()
     project.add(tree, [k.node for k in find_kernels(tree, Path("x.py"))])
 
-    assert project.is_device_function("gathered")
-    assert not project.is_device_function("lookup")
+    device = {name: project.is_device_function(nodes[0]) for name, nodes in project.kernels.items()}
+    assert device == {"gathered": True, "lookup": False}
+
+
+def test_a_function_that_returns_a_value_is_not_a_kernel() -> None:
+    source = "import triton\n@triton.jit\ndef softplus(x):\n    return x\n"
+    tree = ast.parse(source)
+    (found,) = find_kernels(tree, Path("x.py"))
+    project = ProjectSource()
+    project.add(tree, [found.node])
+
+    assert project.is_device_function(found.node)
 
 
 def test_signatures_are_written_and_read(tmp_path: Path) -> None:
@@ -166,3 +221,73 @@ def test_signatures_are_written_and_read(tmp_path: Path) -> None:
     assert (read.file, read.constants) == ("ops/x.py", first.constants)
     with pytest.raises(InputError, match="cannot read"):
         read_signatures(tmp_path / "missing.txt")
+
+
+WRONG_TYPES = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(a, b, addrs, OUT_KIND: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr):
+    x = tl.load(a)
+    if OUT_KIND == 2:
+        y = x + tl.load(b)
+    z = tl.dot(x, y, input_precision=PRECISION)
+    tl.store(tl.load(addrs).to(tl.pointer_type(tl.int32)), z + tl.arange(0, BLOCK))
+"""
+
+
+def search(source: str, check: Callable[[KernelSignature], str]) -> KernelSignature | str:
+    tree = ast.parse(source)
+    (found,) = find_kernels(tree, Path("x.py"))
+    project = ProjectSource()
+    project.add(tree, [found.node])
+    return search_signature(found.node, project, [], check)
+
+
+class FrontendError(Exception):
+    """As Triton's error: at a line of the kernel, of which the first is that of `def`."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"error in line {line}")
+        self.node = ast.Pass(lineno=line)
+
+
+def test_arguments_are_changed_until_triton_accepts_them() -> None:
+    """Those next to the line of the error; a block that is too large is shortened."""
+    checked = []
+
+    def check(signature: KernelSignature) -> str:
+        checked.append(signature)
+        for wanted, line in (({"a": "*fp8e4nv"}, 2), ({"b": "*u8"}, 4)):
+            if not wanted.items() <= signature.types.items():
+                raise FrontendError(line)
+        block: Any = signature.constants["BLOCK"]
+        return f"tensor<{block * 256}x{block * 256}xf32>"
+
+    found = search(WRONG_TYPES, check)
+
+    assert isinstance(found, KernelSignature)
+    assert found.types == {"a": "*fp8e4nv", "b": "*u8", "addrs": "*i64"}
+    assert found.constants == {"OUT_KIND": 2, "PRECISION": "ieee", "BLOCK": 4}
+    assert len(checked) < 40
+
+
+def test_the_reason_is_that_of_the_signature_that_came_furthest() -> None:
+    def check(signature: KernelSignature) -> str:
+        raise FrontendError(5 if signature.types.get("a") == "*i32" else 2)
+
+    assert search(WRONG_TYPES, check) == "no signature found that Triton accepts: FrontendError: error in line 5"
+
+
+def test_tensor_descriptors_of_the_caller_are_the_reason() -> None:
+    def check(_: KernelSignature) -> str:
+        msg = "'tensor' object has no attribute 'load'"
+        raise AttributeError(msg)
+
+    source = "import triton\n@triton.jit\ndef kernel(desc, out):\n    out.store([0], desc.load([0]))\n"
+
+    assert search(source, check) == (
+        "takes tensor descriptors (`desc`, `out`), whose block shapes are not in the kernel; AMD GPUs have no TMA for them"
+    )

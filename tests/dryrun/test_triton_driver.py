@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,6 +82,21 @@ def test_every_method_works_without_a_gpu(arch: str, vendor: str) -> None:
     assert driver.get_benchmarker()(lambda: calls.append(1), quantiles=(0.5, 0.2, 0.8)) == [1.0, 1.0, 1.0]
     assert calls == [1]
     driver.launcher_cls(None, None)(1, 1, 1, 0, None)
+
+
+@pytest.mark.parametrize(("arch", "vendor"), VENDORS)
+def test_programs_find_one_active_backend(arch: str, vendor: str) -> None:
+    """In a process of its own, because nothing is undone."""
+    code = (
+        "from triton.backends import backends\n"
+        "from rocsolid.catalog.chips import chip\n"
+        "from rocsolid.torchapi.pretend.triton_driver import pretend_triton_driver\n"
+        f"pretend_triton_driver(chip({arch!r}))\n"
+        "print([name for name, backend in backends.items() if backend.driver.is_active()])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert ran.stdout == f"['{vendor}']\n"
 
 
 def test_reads_registers_from_an_object_file() -> None:

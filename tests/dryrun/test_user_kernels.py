@@ -128,7 +128,7 @@ def test_without_signatures_every_kernel_is_compiled_as_its_source_suggests(file
         "def test(x=torch.int8):\n    t = torch.ones(8, dtype=x, device='cuda')\n"
         "    recorded[(1,)](t, t, 5, tl.float32, num_warps=2)\n    assert t.sum().item() == 1\n"
     )
-    (folder / "broken.py").write_text("import triton\n@triton.jit\ndef other(x, OP):\n    OP.load(x.missing)\n")
+    (folder / "broken.py").write_text("import triton\n@triton.jit\ndef other(x, OP):\n    OP.fetch(x.missing)\n")
     env = clean_environ(TRITON_INTERPRET="1")  # would compile nothing
     args = ["--only", "narrow", "--only", "other", "--output", "json", "--cache", str(file.parent / "cache")]
     ran = run_cli("dryrun", "--kernels", str(folder), "--tests", str(folder / "recorded.py"), *args, env=env)
@@ -195,7 +195,7 @@ def test_wrong_usage_prints_one_line(file: Path, args: list[str], code: int, mes
 def test_no_process_is_left_when_the_command_is_killed(tmp_path: Path, number: int, code: int) -> None:
     file = tmp_path / "sleepy.py"
     slow = f"import time\ndef slow():\n    open({str(tmp_path / 'loaded')!r}, 'w').close()\n    time.sleep(1000)\nLIMIT = slow()\n"
-    file.write_text(f"import triton\n{slow}@triton.jit\ndef sleepy(x):\n    return LIMIT\n")
+    file.write_text(f"import triton\n{slow}@triton.jit\ndef sleepy(x):\n    x + LIMIT\n")
     command = [sys.executable, "-m", "rocsolid", "dryrun", "--kernels", str(file), "--cache", str(tmp_path / "cache")]
     env = clean_environ(TMPDIR=str(tmp_path))  # identifies the child process by its files
     parent = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)

@@ -7,7 +7,7 @@ variants: the first one that Triton accepts is used.
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rocsolid.dryrun.kernel_signature import OPTIONS
@@ -19,6 +19,7 @@ _INTEGER: Final = re.compile(
     r"|num_|count|label|target|token|page|block_?map|perm|req_|chunk_i|bitmask|n_rounds|start|mapping|order|rank|accepted",
     re.IGNORECASE,
 )
+_ADDRESSES: Final = re.compile(r"addr|ptrs", re.IGNORECASE)
 _MASK: Final = re.compile(r"mask|has_initial|flag|is_", re.IGNORECASE)
 _WIDE: Final = re.compile(
     r"scale|lse|mean|rstd|rms|var|loss|acc|logsum|prob|temperature|max|sum|norm|stat|gate|^d?g[ck]?(?:_|$)|^A$|dt_|state|^d?h[0t](?:_|$)",
@@ -39,7 +40,11 @@ _TYPE_NAME: Final = re.compile(r"dtype|_type$|compute_type|^TYPE", re.IGNORECASE
 _UNKNOWN: Final = object()
 _MAX_DEPTH: Final = 6
 _MAX_BLOCK: Final = 2048
+_MIN_BLOCK: Final = 4
 _WIDTHS: Final = ("mixed", "*bf16", "*fp32", "*fp16")
+_POINTERS: Final = ("*i32", "*fp32", "*bf16", "*i64", "*fp8e4nv", "*u8", "*u32")
+_SCALARS: Final = ("i32", "fp32", "i64")
+_VALUES: Final = (16, 128, 64, 4, 1, 0, True, False, None, 1.0, 8, 2, 512, "ieee")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +81,10 @@ class ProjectSource:
                 name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
                 self.sites.setdefault(name, []).append(LaunchSite(call=call, names=names))
 
-    def is_device_function(self, name: str) -> bool:
-        """Whether kernels call it and nothing launches it."""
-        return name in self.called and name not in self.sites
+    def is_device_function(self, node: ast.FunctionDef) -> bool:
+        """Whether nothing launches it, and kernels call it or it returns a value, which a kernel cannot."""
+        returns = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(node))
+        return node.name not in self.sites and (returns or node.name in self.called)
 
 
 def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = ()) -> Iterator[KernelSignature]:
@@ -100,7 +106,7 @@ def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = 
                 default = _static(defaults[name], {}) if name in defaults else _UNKNOWN
                 if _is_constant(parameter):
                     if name not in given:
-                        constants[name] = _constant(name, known, default, usage, truth)
+                        constants[name] = _constant(name, usage.possible(name, known), default, usage, truth)
                 elif name in usage.pointers:
                     types[name] = usage.element(name, width)
                 else:
@@ -109,6 +115,57 @@ def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = 
             if key not in seen:
                 seen.add(key)
                 yield KernelSignature(name=node.name, types=types, constants=constants, options=options)
+
+
+def descriptor_arguments(node: ast.FunctionDef, project: ProjectSource) -> list[str]:
+    """The arguments that must be tensor descriptors; those that may be None are left out."""
+    usage = _Usage(node, project)
+    return sorted(name for name in usage.descriptors if None not in usage.texts(name))
+
+
+def variants(
+    signature: KernelSignature, node: ast.FunctionDef, project: ProjectSource, line: int
+) -> Iterator[KernelSignature]:
+    """Yield the signature with one argument changed, first those closest to the statement at that line of the kernel."""
+    usage = _Usage(node, project)
+    distances = usage.distances(line)
+    names = [*signature.types, *signature.constants]
+    for name in sorted(names, key=lambda name: distances.get(name, _MAX_DEPTH)):
+        known = signature.types.get(name, signature.constants.get(name))
+        for value in _alternatives(name, known, usage):
+            types = {k: v for k, v in signature.types.items() if k != name}
+            constants = {k: v for k, v in signature.constants.items() if k != name}
+            if name in usage.parameters and value is not None:
+                types[name] = str(value)
+            else:
+                constants[name] = value
+            yield replace(signature, types=types, constants=constants)
+
+
+def smaller(signature: KernelSignature) -> Iterator[KernelSignature]:
+    """Yield the signature with one block or one unrolled loop half as long, the longest first."""
+    lengths = {
+        name: value for name, value in signature.constants.items() if isinstance(value, int) and value > _MIN_BLOCK
+    }
+    for name in sorted(lengths, key=lambda name: -lengths[name]):
+        yield replace(signature, constants={**signature.constants, name: lengths[name] // 2})
+
+
+def _alternatives(name: str, known: object, usage: "_Usage") -> list[object]:
+    """Other types of an argument, or other values of a constant."""
+    if name in usage.descriptors:
+        return [None]
+    if name in usage.parameters:
+        options: list[object] = [*_POINTERS, *_SCALARS] if str(known).startswith("*") else [*_SCALARS, *_POINTERS]
+        options = [*options, None] if str(known).startswith("*") else options
+    elif isinstance(known, str) and known.startswith("tl."):
+        options = ["tl.bfloat16", "tl.float32", "tl.int32", "tl.float8e4nv", "tl.uint8"]
+    elif isinstance(known, bool):
+        options = [not known, *usage.texts(name), *_VALUES]
+    else:
+        options = [*usage.texts(name), *_VALUES]
+    distinct = {repr(value): value for value in options}  # 1 and True are different constants
+    return [value for text, value in distinct.items() if text != repr(known)]
 
 
 def _is_constant(parameter: ast.arg) -> bool:
@@ -123,10 +180,14 @@ class _Usage:
         self._project = project
         self._depth = depth
         self._values: dict[str, list[ast.expr]] = {}
+        self._conditions: dict[str, list[ast.expr]] = {}
         self.parameters = [p.arg for p in (*node.args.posonlyargs, *node.args.args) if not _is_constant(p)]
         for statement in ast.walk(node):
             for name, value in _targets(statement):
                 self._values.setdefault(name, []).append(value)
+            if isinstance(statement, ast.If):
+                for name in _stored(statement.body):
+                    self._conditions.setdefault(name, []).append(statement.test)
         self.pointers: set[str] = set()
         self.integers: set[str] = set()
         self._floats: set[str] = set()
@@ -135,6 +196,8 @@ class _Usage:
 
     def element(self, name: str, width: str) -> str:
         """The pointer type of an argument."""
+        if _ADDRESSES.search(name):
+            return "*i64"
         if name in self.integers:
             return "*i64" if re.search("64|target|label", name) else "*i32"
         if name not in self._floats:
@@ -145,6 +208,29 @@ class _Usage:
         if width != "mixed":
             return width
         return "*fp32" if _WIDE.search(name) else "*bf16"
+
+    def distances(self, line: int) -> dict[str, int]:
+        """The names that the statement at a line is computed from, by the number of assignments between. Line 1 is that of `def`."""
+        at = line + self.node.lineno - 1
+        around = [n for n in ast.walk(self.node) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or 0)]
+        innermost = max(around, key=lambda n: n.lineno, default=self.node)
+        found = dict.fromkeys(_names(innermost), 0)
+        for distance in range(1, _MAX_DEPTH):
+            values = [v for name in found for v in (*self._values.get(name, ()), *self._conditions.get(name, ()))]
+            found = dict.fromkeys((n for value in values for n in _names(value)), distance) | found
+        return found
+
+    @property
+    def descriptors(self) -> set[str]:
+        """The arguments with methods of a tensor descriptor, also in device functions."""
+        found = set()
+        for call in self._calls():
+            if isinstance(call.func, ast.Attribute) and call.func.attr in ("load", "store"):
+                found |= {call.func.value.id} if isinstance(call.func.value, ast.Name) else set()
+            found |= {
+                value.id for value, _ in self._passed(call, lambda u: u.descriptors) if isinstance(value, ast.Name)
+            }
+        return found & set(self.parameters)
 
     def integer_scalar(self, name: str) -> bool:
         """Whether an argument is used as a size or an index."""
@@ -179,6 +265,14 @@ class _Usage:
         """Whether a constant is the length of a block."""
         shaped = ("tl.arange", "tl.zeros", "tl.full", "tl.make_block_ptr", "tl.reshape", "tl.make_tensor_descriptor")
         return any(ast.unparse(c.func) in shaped and name in _names(c) for c in self._calls())
+
+    def possible(self, name: str, known: Any) -> Any:
+        """The known value of a constant, unless its uses require another type: a number, or the precision of `tl.dot`."""
+        if any(k.arg == "input_precision" and name in _names(k.value) for c in self._calls() for k in c.keywords):
+            return known if isinstance(known, str) else "ieee"
+        compared = self.texts(name)
+        wrong = isinstance(known, str) and compared and not any(isinstance(value, str) for value in compared)
+        return _UNKNOWN if wrong else known
 
     def is_type(self, name: str) -> bool:
         """Whether a constant is a dtype."""
@@ -343,7 +437,7 @@ def _constant(name: str, known: Any, default: Any, usage: _Usage, truth: bool | 
         return known
     if default not in (_UNKNOWN, None) and (truth is None or not isinstance(default, bool)):
         return default
-    if _TYPE_NAME.search(name) or usage.is_type(name):
+    if (_TYPE_NAME.search(name) and not usage.texts(name)) or usage.is_type(name):
         return "tl.float32" if re.search("acc|compute", name, re.IGNORECASE) else "tl.bfloat16"
     compared = usage.texts(name)
     texts = [value for value in compared if isinstance(value, str)]
@@ -519,6 +613,11 @@ def _targets(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             yield name, value
         case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
             yield name, ast.BinOp(left=ast.Name(id=target.id, ctx=ast.Load()), op=op, right=value)
+
+
+def _stored(body: Sequence[ast.stmt]) -> set[str]:
+    stores = (n for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {n.id for n in stores}
 
 
 def _names(node: ast.AST) -> list[str]:

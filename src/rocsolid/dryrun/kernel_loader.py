@@ -5,6 +5,7 @@ A kernel of a large project then loads in milliseconds, without the packages tha
 
 import ast
 import builtins
+import contextlib
 import copy
 import importlib
 import types
@@ -79,15 +80,27 @@ class Loader:
 
     def find(self, name: str, importing: Path) -> Path | None:
         """The file of a module that belongs to the same project as the importing file; None if it does not."""
-        root = importing.parent
-        while (root / "__init__.py").exists() or root.name == name.partition(".")[0]:
-            root = root.parent
         parts = name.split(".")
-        for folder in (root, importing.parent):
+        for folder in _import_roots(importing, parts[0]):
             for file in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts, "__init__.py")):
                 if file.is_file():
                     return file
         return None
+
+
+def _import_roots(importing: Path, package: str) -> Iterator[Path]:
+    """The folders that contain the package of a file; packages inside it may lack `__init__.py`."""
+    parents = list(importing.parents)
+    outermost = max((number for number, folder in enumerate(parents) if (folder / "__init__.py").exists()), default=-1)
+    roots = parents[outermost + 1 :]
+    yield from roots[:1]
+    yield from (root for root in roots if importing.is_relative_to(root / package))
+
+
+class NotLoadedError(KeyError, ImportError):
+    """A name whose statements fail. Python and Triton look it up only in passing, and expect a KeyError."""
+
+    __str__ = ImportError.__str__
 
 
 class LazyModule(dict[str, Any]):
@@ -100,6 +113,8 @@ class LazyModule(dict[str, Any]):
         self._file = file
         self._statements: dict[str, list[ast.stmt]] = {}
         self._started: set[int] = set()
+        self._failed: dict[int, Exception] = {}
+        self._reasons: dict[str, Exception] = {}
         self._star_imports: list[ast.ImportFrom] = []
         for statement in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
             for node in ast.walk(statement):
@@ -109,11 +124,21 @@ class LazyModule(dict[str, Any]):
                 self._statements.setdefault(name, []).append(statement)
 
     def __missing__(self, name: str) -> Any:
+        try:
+            return self._load(name)
+        except KeyError:
+            raise
+        except Exception as error:  # the project's own code
+            self._reasons[name] = error
+            msg = f"{type(error).__name__}: {error}"
+            raise NotLoadedError(msg) from error
+
+    def _load(self, name: str) -> Any:
         for statement in self._statements.get(name, ()):
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
                 self._run(_only(statement, name))  # the other names of the line may be missing
             else:
-                self._execute(statement)
+                self._execute(statement, name)
         if not dict.__contains__(self, name):
             self._load_star(name)
         if not dict.__contains__(self, name):
@@ -146,17 +171,46 @@ class LazyModule(dict[str, Any]):
                     self._run(node)
                 value = self[found.name]
             except Exception as failure:  # noqa: BLE001 - the project's own code
-                error = failure
+                error = self._reasons.get(getattr(failure, "name", None) or "", failure)
                 continue
-            if jit_function(value) is not None:
+            if (function := jit_function(value)) is not None:
+                if number:  # Triton evaluates the defaults again, from the source
+                    self._replace_defaults(function, found.node, plain)
                 return value
         raise error
 
-    def _execute(self, statement: ast.stmt) -> None:
+    def _replace_defaults(self, function: Any, node: ast.FunctionDef, plain: Sequence[ast.expr]) -> None:
+        source, text = function.src, self._file.read_text(encoding="utf-8")
+        for default, replaced in zip(node.args.defaults, plain, strict=True):
+            if default is not replaced:
+                source = source.replace(f"= {ast.get_source_segment(text, default)}", "= None", 1)
+        if source != function.src:
+            function._unsafe_update_src(source)  # noqa: SLF001 - Triton's own way to change it
+
+    def _execute(self, statement: ast.stmt, name: str) -> None:
+        """Execute a statement once. Of a block that fails, execute only what binds the name."""
         if id(statement) in self._started:
+            if id(statement) in self._failed:
+                self._execute_part(statement, name, self._failed[id(statement)])
             return
         self._started.add(id(statement))
-        self._run(statement)
+        try:
+            self._run(statement)
+        except Exception as error:  # noqa: BLE001 - the project's own code
+            self._failed[id(statement)] = error
+            self._execute_part(statement, name, error)
+
+    def _execute_part(self, block: ast.stmt, name: str, error: Exception) -> None:
+        for statement in _top_level([block]):
+            if (
+                statement is not block
+                and not isinstance(statement, (ast.If, ast.Try, ast.With))
+                and name in _assigned(statement)
+            ):
+                with contextlib.suppress(Exception):
+                    self._run(statement)
+        if not dict.__contains__(self, name):
+            raise error
 
     def _run(self, statement: ast.stmt) -> None:
         tree = _ReplaceImports().visit(ast.Module(body=[statement], type_ignores=[]))

@@ -1,6 +1,7 @@
 """Compiles Triton kernels: those that a program launched, and those found in files and folders. Runs in the child process."""
 
 import ast
+import dis
 import inspect
 import os
 import sys
@@ -12,11 +13,12 @@ from typing import Any, Final
 
 from rocsolid.dryrun.compile_kernels import CompileContext, CompiledConfig
 from rocsolid.dryrun.compile_workers import Failed, Job, Task, compile_all, run_jobs
-from rocsolid.dryrun.infer_signature import ProjectSource, infer
+from rocsolid.dryrun.infer_signature import ProjectSource
 from rocsolid.dryrun.kernel_loader import FoundKernel, Loader, find_kernels, jit_function
 from rocsolid.dryrun.kernel_signature import OPTIONS, signature_text
 from rocsolid.dryrun.request import ChildResult, KernelSignature, Request
 from rocsolid.dryrun.resource_usage import foreign_code, fp8_formats
+from rocsolid.dryrun.search_signature import search_signature
 from rocsolid.errors import InputError, UnknownNameError, first_line
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunKernel, KernelConfig, SkippedKernel
@@ -26,7 +28,6 @@ from rocsolid.torchapi.pretend.triton_driver import Launch
 _DEFAULT_WARPS, _DEFAULT_STAGES = 4, 2
 _ROCM_OPTIONS = ("waves_per_eu", "kpack", "matrix_instr_nonkdim")  # other compilers refuse them
 _ROCM_DEFAULTS = (0, 1)
-_MAX_CANDIDATES: Final = 12
 _ASSUMED_SIZE: Final = 256  # for heuristics that compute constants from sizes
 _NOT_SEARCHED: Final = (".git", ".venv", "venv", "node_modules", "__pycache__", "build", "dist")
 
@@ -55,7 +56,7 @@ def find_signatures(request: Request, shared: CompileContext) -> ChildResult:
         found
         for found in project.kernels
         if (found.file, found.name) not in done
-        and not project.source.is_device_function(found.name)
+        and not project.source.is_device_function(found.node)
         and (not wanted or any(_matches(found, name, file) for name, file in wanted))
     ]
     results = run_jobs(
@@ -183,31 +184,14 @@ def _matches(found: FoundKernel, name: str, file: str) -> bool:
 
 
 def _infer(project: _Project, found: FoundKernel, chip: Chip) -> KernelSignature | str:
-    """The first inferred signature that Triton accepts, or why the first one is not accepted."""
-    reason = ""
+    """A signature that Triton accepts, or why none was found."""
     try:
         kernel = project.load(found)
     except Exception as error:  # noqa: BLE001 - the project's own code
         return f"cannot be loaded: {type(error).__name__}: {first_line(error)}"
-    given = [*_tuned_names(kernel), *(name for values in _heuristics(kernel) for name in values)]
-    for number, signature in enumerate(infer(found.node, project.source, given)):
-        if number >= _MAX_CANDIDATES:
-            break
-        try:
-            next(_launches(signature, kernel, "first", chip)).check()
-        except Exception as error:  # noqa: BLE001 - any error means that the signature is wrong
-            reason = reason or _frontend_error(error)
-            continue
-        return signature
-    return f"no signature found that Triton accepts: {reason}"
-
-
-def _frontend_error(error: BaseException) -> str:
-    """The last line of a chain of Triton's errors, which quote the kernel."""
-    while isinstance(error.__cause__, BaseException):
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and set(line.strip()) != {"^"}]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
+    decorated = [*_tuned_names(kernel), *(name for values in _heuristics(kernel) for name in values)]
+    check = lambda signature: next(_launches(signature, kernel, "first", chip)).check()  # noqa: E731
+    return search_signature(found.node, project.source, decorated, check)
 
 
 def _check_arguments(signature: KernelSignature, kernel: Any) -> None:
@@ -391,7 +375,7 @@ def with_callees(function: Any) -> list[Any]:
     stack = [function]
     while stack:
         fn = stack.pop().fn
-        named = [fn.__globals__.get(name) for name in fn.__code__.co_names]
+        named = [fn.__globals__.get(i.argval) for i in dis.get_instructions(fn) if i.opname == "LOAD_GLOBAL"]
         new = [called for value in named if (called := jit_function(value)) is not None and called not in found]
         found |= dict.fromkeys(new)
         stack += new

@@ -76,8 +76,8 @@ class Launch:
         target = triton.runtime.driver.active.get_current_target()
         return triton.compile(self.source, target=target, options=dict(self.options))
 
-    def check(self) -> None:
-        """Translate it to Triton's intermediate code, which is the same for every GPU; raises Triton's error."""
+    def check(self) -> str:
+        """Return Triton's intermediate code, which is the same for every GPU; raises Triton's error."""
         import triton
         from triton._C.libtriton import ir
         from triton.compiler import make_backend
@@ -88,9 +88,10 @@ class Launch:
         context = ir.context()
         ir.load_dialects(context)
         backend.load_dialects(context)
-        self.source.make_ir(
+        module = self.source.make_ir(
             target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
         )
+        return str(module)
 
 
 @dataclass(kw_only=True)
@@ -160,8 +161,13 @@ def record_launches(*, first_only: bool) -> LaunchRecord:
 def pretend_triton_driver(chip: Chip) -> None:
     """Make Triton compile for that chip."""
     import triton
+    from triton.backends import backends
 
-    triton.runtime.driver.set_active(_make_driver(chip))
+    driver = _make_driver(chip)
+    triton.runtime.driver.set_active(driver)
+    for backend in backends.values():  # programs ask each of them whether Triton can be used
+        active = isinstance(driver, backend.driver)
+        backend.driver.is_active = staticmethod(lambda active=active: active)
 
 
 def _make_driver(chip: Chip) -> Any:
