@@ -26,7 +26,7 @@ def test_help_has_examples_and_does_not_import_torch(command: str) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["prob"], "rocsolid: error: unknown command 'prob'; did you mean 'probe'?"),
+        (["prob"], "rocsolid: error: unknown command 'prob'; did you mean 'probe' or 'prove'?"),
         (
             ["explain", "CFG0001"],
             "rocsolid: error: unknown name 'CFG0001'; did you mean",
