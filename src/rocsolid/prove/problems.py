@@ -133,12 +133,12 @@ def error_in_capture(call: Callable[[], object]) -> str:
     return "\n".join(texts)
 
 
-def differs(got: Any, want: Any, limit: float = 1e-2) -> str:
+def differs(got: Any, want: Any) -> str:
     """A text if two tensors differ; empty if they do not."""
-    from rocsolid.numerics import max_error
+    from rocsolid.numerics import error_limit, max_error
 
     error = max_error(got.detach().cpu(), want.detach().cpu())
-    return f"relative error {plain(error)}" if error > limit else ""
+    return f"relative error {plain(error)}" if error > error_limit(want) else ""
 
 
 @looks_for("hip-graph-replay-corruption", rank=0, estimate_s=40, deadline_s=300)
