@@ -114,11 +114,20 @@ def test_numbers_read_from_a_cpu_argument_are_not_kept(target: Any) -> None:
 def test_a_cpu_constant_that_is_written_to_is_not_kept() -> None:
     from rocsolid.runtime.capture.host_data import ConstantRecorder
 
+    writes: list[Callable[[Any], Any]] = [
+        lambda tensor: tensor.add_(1),
+        lambda tensor: tensor.__setitem__(0, 5.0),
+        lambda tensor: tensor[:1].add_(1),
+        lambda tensor: tensor.numpy().fill(3),
+        lambda tensor: torch._foreach_add_([tensor], 1),
+    ]
     recorder = ConstantRecorder(torch.device("meta"))
     with recorder:
-        tensor = torch.tensor([1.0, 2.0])
-        tensor += 1
-        tensor.to("meta")
+        for write in writes:
+            tensor = torch.tensor([1.0, 2.0])
+            write(tensor)
+            tensor.to("meta")
+        assert not recorder.constants
         torch.tensor([1.0, 2.0]).to("meta")
 
     assert len(recorder.constants) == 1

@@ -54,7 +54,7 @@ class _ConstantMode(TorchFunctionMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         if func in _FROM_NUMBERS:
             return self._from_numbers(func, args, kwargs)
-        if func in _INDEXING:
+        if func in _INDEXING and args[0].device.type == self._device.type:
             index = self._index_without_lists(args[1], args[0])
             return func(args[0], index, *(self._assigned(value, index, args[0]) for value in args[2:]), **kwargs)
         if func in _TO_DEVICE and id(args[0]) in self._cpu_constants and _all_options((args[1:], kwargs)):
@@ -63,13 +63,16 @@ class _ConstantMode(TorchFunctionMode):  # type: ignore[misc]
                 _, made_by = self._cpu_constants[id(args[0])]
                 return self.constant((made_by, repr((args[1:], kwargs))), lambda: func(*args, **kwargs))
         elif self._cpu_constants:
-            for value in (*args, *kwargs.values()):
+            for value in leaves((args, kwargs)):
                 self._cpu_constants.pop(id(value), None)  # it may be written to
         return func(*args, **kwargs)
 
     def _is_captured(self, device: Any) -> bool:
-        """Return whether an argument names the kind of device that the call is captured on."""
-        return isinstance(device, (str, int, torch.device)) and torch.device(device).type == self._device.type
+        """Return whether an argument names the device that the call is captured on."""
+        if not isinstance(device, (str, int, torch.device)):
+            return False
+        named = torch.device(device)
+        return named.type == self._device.type and named.index in (None, self._device.index)
 
     def _from_numbers(self, func: Any, args: Any, kwargs: Any) -> Any:
         base = args[:1] if func is torch.Tensor.new_tensor else ()
@@ -90,8 +93,6 @@ class _ConstantMode(TorchFunctionMode):  # type: ignore[misc]
 
     def _index_without_lists(self, index: Any, tensor: Any) -> Any:
         """Return the index with tensors in place of lists of integers."""
-        if tensor.device.type != self._device.type:
-            return index
         if isinstance(index, tuple):
             return tuple(self._index_without_lists(part, tensor) if isinstance(part, list) else part for part in index)
         if not isinstance(index, list) or not index or any(type(item) is not int for item in index):
@@ -102,7 +103,7 @@ class _ConstantMode(TorchFunctionMode):  # type: ignore[misc]
         """Return the value to write; a number for places given by integer tensors is copied from the CPU, too."""
         parts = index if isinstance(index, tuple) else (index,)
         by_integers = any(isinstance(part, torch.Tensor) and part.dtype not in _MASKS for part in parts)
-        if type(value) not in _NUMBERS or not by_integers or tensor.device.type != self._device.type:
+        if type(value) not in _NUMBERS or not by_integers:
             return value
         key = ("value", repr(value), tensor.dtype)
         return self.constant(key, lambda: torch.tensor(value, dtype=tensor.dtype, device=tensor.device))
