@@ -1,6 +1,7 @@
 """Files that are loaded in the next process: nobody else can have written them, also not in between (D3, D4, D16)."""
 
 import os
+import platform
 import stat
 import sys
 import time
@@ -65,7 +66,9 @@ def test_d3_swapping_folders_while_they_are_read(tmp_path: Path) -> None:
 @as_root
 def test_d3_a_library_of_another_user_is_not_loaded(tmp_path: Path) -> None:
     library = tmp_path / "native/x.so"
-    assert user_cache.write_bytes(library, Path("/lib/x86_64-linux-gnu/libm.so.6").read_bytes(), mode=0o700)
+    assert user_cache.write_bytes(
+        library, Path(f"/lib/{platform.machine()}-linux-gnu/libm.so.6").read_bytes(), mode=0o700
+    )
     assert user_cache.load_library(library).cos is not None
     os.chown(library, 12345, -1)
     with pytest.raises(user_cache.UntrustedError, match="belongs to another user"):

@@ -76,3 +76,15 @@ def test_a_stuck_thread_is_abandoned_after_a_timeout() -> None:
         "started.set(); time.sleep(600)", "import rocsolid.runtime.background_thread as b; b._STOP_TIMEOUT_S = 0.5"
     )
     assert (ran.code, ran.err) == (0, "")
+
+
+def test_after_an_exception_is_cancelled_a_profile_function_can_be_set() -> None:
+    code = """
+import sys, threading
+from rocsolid.runtime.background_thread import raise_in_thread
+raise_in_thread(threading.get_ident(), None)
+sys.setprofile(lambda *_: None)
+(lambda: 1)()
+"""
+    ran = run_python("-c", code, timeout=60)
+    assert ran.code == 0, ran.err

@@ -18,6 +18,7 @@ PREFIX: Final = "ROCSOLID_"
 OTHER_VARIABLES: Final = frozenset(
     PREFIX + name
     for name in (
+        "KIT",
         "LEDGER",
         "CI",
         "DEBUG",

@@ -17,6 +17,7 @@ class UniqueCodeWrapper(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+        self.__qualname__ = type(model).__qualname__  # named in messages
         self.training = model.training  # not `self.train()`, which would also change the submodules of the model
         forward = types.FunctionType(_call.__code__.replace(), _call.__globals__, "forward")
         forward.__module__ = __name__

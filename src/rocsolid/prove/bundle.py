@@ -32,7 +32,9 @@ if folder.stat().st_uid != os.getuid():
     sys.exit(f"{folder} belongs to another user")
 paths = [str(folder / "src"), str(folder), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-os.execv(sys.executable, [sys.executable, "-m", "rocsolid", "prove", *sys.argv[1:]])
+# Not `python -m`, which looks for modules in the current folder first.
+code = "import sys; '' in sys.path[:1] and sys.path.pop(0); import runpy; runpy.run_module('rocsolid', run_name='__main__')"
+os.execv(sys.executable, [sys.executable, "-c", code, "prove", *sys.argv[1:]])
 '''
 
 

@@ -34,6 +34,26 @@ def raise_in_thread(thread_id: int, exception_type: type[BaseException] | None) 
     """Raise an exception in a thread at its next Python instruction; with None, cancel an exception that was not raised yet."""
     exception = None if exception_type is None else ctypes.py_object(exception_type)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), exception)
+    if exception_type is None:
+        clear_exception_flag()
+
+
+class _Nothing(BaseException):
+    """Raised in the own thread, and caught at once."""
+
+
+def clear_exception_flag() -> None:
+    """Make Python forget that an exception is to be raised in some thread.
+
+    Python keeps one flag for all threads, and clears it only when it raises such an exception. While it is set, the interpreter is slower,
+    and Python 3.11 hangs in the first call of a thread with a profile function.
+    """
+    try:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_Nothing))
+        while True:
+            pass
+    except _Nothing:
+        return
 
 
 @cache

@@ -141,7 +141,7 @@ class CompileState:
             _log.warning(
                 "%s compiles within this call, which differs from the examples of rs.optimize: %s\n"
                 "  fix: pass such an example to rs.optimize, or .seal(otherwise='eager') to run such calls in eager",
-                compile_.name,
+                self.name if compile_.code.co_filename.startswith(_OWN_CODE) else compile_.name,
                 changed or "the state of the module or of torch has changed",
             )
         self.late_compiles += 1

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Any
 
 import pytest
+from tests.support import run_python
 
 import rocsolid as rs
 from rocsolid.errors import CaptureError, UnknownNameError, UsageError
@@ -268,3 +269,17 @@ def test_the_compile_log_of_a_compiled_function_is_not_reachable_state() -> None
         called(torch.ones(size))
     assert inner.rocsolid.recompiles == 1
     assert not snapshot.changes()
+
+
+def test_an_exception_that_was_cancelled_for_another_thread_does_not_hang_a_capture() -> None:
+    """Python 3.11 keeps its flag, and then hangs in the first profiled call."""
+    code = """
+import ctypes, threading, torch, rocsolid as rs
+ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)
+fast = rs.capture(lambda x: x * 2, backend="record")
+for _ in range(3):
+    fast(torch.ones(2))
+assert fast.report().replays
+"""
+    ran = run_python("-c", code, timeout=60)
+    assert ran.code == 0, ran.err
