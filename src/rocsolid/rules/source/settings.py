@@ -132,8 +132,13 @@ def compile_modes(source: Source) -> Iterator[tuple[Site, ast.expr]]:
             yield site, mode
 
 
-def mode_choices_by_vendor(source: Source) -> Iterator[tuple[ast.AST, str, str]]:
+@lru_cache(maxsize=4)
+def mode_choices_by_vendor(source: Source) -> tuple[tuple[ast.AST, str, str], ...]:
     """Every `if` that selects a compile mode by vendor: the node, the mode on ROCm, and the mode on other platforms."""
+    return tuple(_mode_choices(source))
+
+
+def _mode_choices(source: Source) -> Iterator[tuple[ast.AST, str, str]]:
     if "reduce-overhead" not in source.text and "max-autotune" not in source.text:
         return
     for node in ast.walk(source.tree):

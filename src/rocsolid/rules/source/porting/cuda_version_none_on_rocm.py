@@ -57,8 +57,11 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Every such use in a condition, a returned or assigned value, or the arguments of a call."""
     if "version.cuda" not in source.text:
         return
+    lines = [number for number, line in enumerate(source.text.split("\n"), 1) if "version.cuda" in line]
     reported: set[tuple[int, int]] = set()
     for site in _expressions(source):
+        if not any(site.node.lineno <= line <= (site.node.end_lineno or 0) for line in lines):  # type: ignore[attr-defined]
+            continue
         for node in _unchecked_uses(site.node, source):
             place = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
             if place not in reported and not handles_errors(site):
