@@ -54,6 +54,9 @@ def clear_exception_flag() -> None:
             pass
     except _Nothing:
         return
+    except BaseException:  # of a signal handler, which came first
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)
+        raise
 
 
 @cache

@@ -31,6 +31,7 @@ class _Watcher:
         self._compile = compile_
         self._limit_s = limit_s
         self._ended = threading.Event()
+        self.left = False  # the compile has ended; set even where an exception keeps `end` from running
         self._lock = threading.Lock()  # held while an exception is raised, so that none is raised after `end`
         threading.Thread(target=self._watch, name="rocsolid-deadline", daemon=True).start()
 
@@ -72,9 +73,9 @@ class _Watcher:
                 thread_stack(compile_.thread_id),
             )
             _log.debug("stacks of all threads:\n%s", all_stacks())
-        while not self._ended.is_set():
+        while not self._ended.is_set() and not self.left:
             with self._lock:
-                if not self._ended.is_set():
+                if not self._ended.is_set() and not self.left:
                     _cancel(compile_.thread_id)
             self._ended.wait(_RETRY_S)
 
@@ -87,6 +88,7 @@ def deadline(compile_: Compile, limit_s: float) -> Iterator[None]:
         try:
             yield
         finally:
+            watcher.left = True
             watcher.end()
 
 
@@ -110,7 +112,10 @@ def _cancel(thread_id: int) -> None:
 
 @contextmanager
 def _cancel_signal_handler() -> Iterator[None]:
-    """In the main thread, raise CompileCancelled when our signal arrives; restore the previous handler after the block."""
+    """In the main thread, raise CompileCancelled when our signal arrives; restore the previous handler after the block.
+
+    Where there was none, the signal is ignored from then on: one that arrives late would end the process.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -122,4 +127,4 @@ def _cancel_signal_handler() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(_SIGNAL, previous_handler)
+        signal.signal(_SIGNAL, signal.SIG_IGN if previous_handler in (signal.SIG_DFL, None) else previous_handler)
