@@ -45,9 +45,11 @@ class _Nothing(BaseException):
 def clear_exception_flag() -> None:
     """Make Python forget that an exception is to be raised in some thread.
 
-    Python keeps one flag for all threads, and clears it only when it raises such an exception. While it is set, the interpreter is slower,
-    and Python 3.11 hangs in the first call of a thread with a profile function.
+    Python keeps one flag for all threads, and clears it only when it raises such an exception. While it is set, Python 3.11 hangs in the
+    first call of a thread with a profile function. Other versions do not.
     """
+    if sys.version_info[:2] != (3, 11):
+        return
     try:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_Nothing))
         while True:

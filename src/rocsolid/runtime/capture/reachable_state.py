@@ -175,10 +175,9 @@ def record_executed_code(body: Callable[[], Any]) -> ExecutedCode | None:
     """
     if sys.getprofile() is not None or threading.getprofile() is not None:
         return None
-    if sys.version_info[:2] == (3, 11):
-        from rocsolid.runtime.background_thread import clear_exception_flag
+    from rocsolid.runtime.background_thread import clear_exception_flag
 
-        clear_exception_flag()  # with the flag, the profiled call would hang
+    clear_exception_flag()  # with the flag, the profiled call could hang
     executed: dict[types.CodeType, dict[str, Any]] = {}
 
     def profile(frame: types.FrameType, event: str, _: Any) -> None:
