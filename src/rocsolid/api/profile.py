@@ -39,7 +39,7 @@ class ProfiledRun:
 
 
 def profile_workload(
-    name: str,
+    workload: str | Workload,
     file: Path,
     *,
     steps: int = 3,
@@ -49,50 +49,9 @@ def profile_workload(
     memory: bool = False,
     on_step: OnStep = ignore_step,
 ) -> ProfiledRun:
-    """Record some steps of a workload with torch.profiler into `file`. It is compressed if its name ends in `.gz`."""
+    """Record some steps of a workload, or of the one with this name, into `file`. It is compressed if its name ends in `.gz`."""
     on_step(Step(what="loading the workload", total=4))
-    workload = load_workload(name)
-    return _profile(
-        workload, file, steps=steps, warmups=warmups, shapes=shapes, stacks=stacks, memory=memory, on_step=on_step
-    )
-
-
-def profile(fn: Callable[..., Any], /, *args: Any, trace_file: str | Path | None = None, **kwargs: Any) -> TraceReport:
-    """Call a function seven times, three of them recorded with torch.profiler, and analyze the trace like `rs.trace`.
-
-    Args:
-        fn: a function or module.
-        args: arguments of the call.
-        trace_file: where to keep the trace; compressed if its name ends in `.gz`.
-        kwargs: keyword arguments of the call.
-
-    Example:
-        >>> import rocsolid as rs, torch
-        >>> report = rs.profile(torch.nn.Linear(64, 64), torch.ones(8, 64))
-        >>> "aten::addmm" in [operator.name for operator in report.files[0].cpu.operators]
-        True
-
-    """
-    if not callable(fn):
-        msg = f"rs.profile needs a function or a module and its arguments; got {type(fn).__name__}"
-        raise UsageError(msg)
-    workload = Workload(name="rs.profile", callable=fn, args=args, kwargs=kwargs)
-    with tempfile.TemporaryDirectory(prefix="rocsolid-profile-") as folder:
-        file = Path(trace_file) if trace_file else Path(folder) / "trace.json"
-        return trace(_profile(workload, file).file)
-
-
-def _profile(
-    workload: Workload,
-    file: Path,
-    *,
-    steps: int = 3,
-    warmups: int = 3,
-    shapes: bool = True,
-    stacks: bool = False,
-    memory: bool = False,
-    on_step: OnStep = ignore_step,
-) -> ProfiledRun:
+    workload = load_workload(workload) if isinstance(workload, str) else workload
     import torch
     from torch import profiler
 
@@ -125,6 +84,31 @@ def _profile(
     file.parent.mkdir(parents=True, exist_ok=True)
     recorder.export_chrome_trace(str(file))
     return ProfiledRun(file=file, plain_ms=statistics.median(plain), profiled_ms=statistics.median(profiled))
+
+
+def profile(fn: Callable[..., Any], /, *args: Any, trace_file: str | Path | None = None, **kwargs: Any) -> TraceReport:
+    """Call a function ten times, three of them recorded with torch.profiler, and analyze the trace like `rs.trace`.
+
+    Args:
+        fn: a function or module.
+        args: arguments of the call.
+        trace_file: where to keep the trace; compressed if its name ends in `.gz`.
+        kwargs: keyword arguments of the call.
+
+    Example:
+        >>> import rocsolid as rs, torch
+        >>> report = rs.profile(torch.nn.Linear(64, 64), torch.ones(8, 64))
+        >>> "aten::addmm" in [operator.name for operator in report.files[0].cpu.operators]
+        True
+
+    """
+    if not callable(fn):
+        msg = f"rs.profile needs a function or a module and its arguments; got {type(fn).__name__}"
+        raise UsageError(msg)
+    workload = Workload(name="rs.profile", callable=fn, args=args, kwargs=kwargs)
+    with tempfile.TemporaryDirectory(prefix="rocsolid-profile-") as folder:
+        file = Path(trace_file) if trace_file else Path(folder) / "trace.json"
+        return trace(profile_workload(workload, file).file)
 
 
 def _step_times(

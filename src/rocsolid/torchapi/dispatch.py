@@ -54,6 +54,19 @@ def schema_of(operation: Any) -> Any:
     return _SCHEMA.of(operation) or _SCHEMA.get()
 
 
+class OperatorMode(DispatchMode):  # type: ignore[misc]
+    """A dispatch mode whose `run` gets every operator that has a kernel of its own, in inference mode as well."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with self:
+            out = run_decomposed(func, args, kwargs or {})
+        return self.run(func, args, kwargs or {}) if out is NotImplemented else out
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run the operator."""
+        raise NotImplementedError
+
+
 def run_decomposed(operation: Any, args: Any, kwargs: Any) -> Any:
     """Run an operator as the operators that it is made of; NotImplemented for an operator with a kernel of its own.
 

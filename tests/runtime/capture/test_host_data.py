@@ -1,7 +1,8 @@
 """Tensors that a call makes from Python numbers are kept on the device; numbers read from a CPU argument are never kept."""
 
-import itertools
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,17 +86,17 @@ def test_another_source_of_the_numbers_makes_another_graph(target: Any) -> None:
 
 
 def test_numbers_that_differ_in_every_run_are_refused_with_the_line() -> None:
-    numbers = itertools.count()
-
-    def function(x: Any, read: Any = lambda: float(str(next(numbers)))) -> Any:
-        return x + torch.tensor([read(), 1.0, 2.0])
+    def function(x: Any) -> Any:
+        return x + torch.tensor([time.perf_counter(), 1.0, 2.0])
 
     fast = rs.capture(function, backend="record")
     for _ in range(3):
         fast(torch.ones(3))
 
     (refusal,) = fast.report().refusals
-    assert refusal.reason in (Reason.HOST_COPY, Reason.SIDE_EFFECT)
+    assert refusal.reason is Reason.HOST_COPY
+    assert "`torch.tensor([time.perf_counter(), 1.0, 2.0])` copies other values" in refusal.message
+    assert fast.report().replays == 0
 
 
 def test_numbers_read_from_a_cpu_argument_are_not_kept(target: Any) -> None:
@@ -133,12 +134,17 @@ def test_a_cpu_constant_that_is_written_to_is_not_kept() -> None:
     assert len(recorder.constants) == 1
 
 
-def test_a_compiled_function_is_not_compiled_again() -> None:
-    compiled = torch.compile(PROGRAMS["tensor"], backend="eager")
-    fast = rs.capture(compiled, backend="record")
-    x = torch.ones(4, 3)
-    for _ in range(3):
-        torch.testing.assert_close(fast(x), compiled(x))
+def test_compiled_functions_are_recognised_in_a_run() -> None:
+    """With the mode of the constants, they would be compiled again during the capture."""
+    from rocsolid.runtime.capture.reachable_state import record_executed_code, runs_compiled_code
+
+    function, x = PROGRAMS["tensor"], torch.ones(4, 3)
+    compiled = torch.compile(function, backend="eager")
+    compiled(x)
+    for called, expected in ((function, False), (compiled, True), (lambda x: compiled(x) + 1, True)):
+        executed = record_executed_code(partial(called, x))
+        assert executed is not None
+        assert runs_compiled_code(executed) is expected
 
 
 def read_as_list(x: Any, n: Any) -> Any:
@@ -181,6 +187,18 @@ def test_a_copy_of_a_cpu_argument_to_the_device_is_no_read(name: str) -> None:
 
     x, n = torch.ones(4, device="meta"), torch.tensor([2, 3, 4, 5])
     assert find_host_read(lambda: COPIES[name](x, n), {"x": x, "n": n}, x.device) is None
+
+
+def test_a_call_that_cannot_be_checked_is_refused() -> None:
+    from rocsolid.runtime.capture.host_data import find_host_read
+
+    def fails() -> None:
+        msg = "no modes here"
+        raise RuntimeError(msg)
+
+    refusal = find_host_read(fails, {"n": torch.ones(2)}, torch.device("meta"))
+    assert refusal is not None
+    assert "whether the call reads `n` on the CPU cannot be checked (RuntimeError: no modes here)" in refusal.message
 
 
 @pytest.mark.gpu

@@ -14,7 +14,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.model.code_line import CodeLine, underline
 from rocsolid.runtime.capture.backends.base import Backend
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.torchapi.dispatch import DispatchMode, run_decomposed
+from rocsolid.torchapi.dispatch import OperatorMode
 from rocsolid.torchapi.graphs.capture_state import (
     COMPILE_FIX,
     COMPILE_PROBLEM,
@@ -102,19 +102,15 @@ class HostSync:
     code: CodeLine | None
 
 
-class _SyncDetector(DispatchMode):  # type: ignore[misc]
+class _SyncDetector(OperatorMode):
     """Remembers the first operator that waits for the GPU or copies from pageable memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first_sync: HostSync | None = None
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        with self:
-            out = run_decomposed(func, args, kwargs)
-        if out is not NotImplemented:
-            return out
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator; where it waits, remember it."""
         name = func.name().partition(".")[0]
         try:
             out = func(*args, **kwargs)

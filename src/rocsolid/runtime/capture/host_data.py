@@ -14,10 +14,11 @@ from typing import Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
+from rocsolid.errors import first_line
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backends.record import HOST_READS
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.torchapi.dispatch import DispatchMode, only_allocates, returns_view, run_decomposed
+from rocsolid.torchapi.dispatch import OperatorMode, only_allocates, returns_view
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.graphs.replay_checks import storage_id
 from rocsolid.torchapi.pytree import leaves
@@ -164,18 +165,20 @@ def _all_options(value: Any) -> bool:
 
 
 def find_host_read(body: Callable[[], Any], arguments: Mapping[str, Any], device: Any) -> CannotCapture | None:
-    """Run a call on a GPU in eager, and return the refusal of the first operation that reads one of these tensors on the CPU.
-
-    None if there is none, and if the call fails: the capture then fails, too, with a better message.
-    """
+    """Run a call on a GPU in eager, and return the refusal of the first operation that reads one of these tensors on the CPU."""
     paths = {storage_id(tensor): path for path, tensor in arguments.items() if tensor.device.type == "cpu"}
     operators = _OperatorReads(paths, device)
     functions = _FunctionReads(paths)
     try:
         with uncompiled(), functions, operators:
             body()
-    except Exception:  # noqa: BLE001 - see above
-        return None
+    except Exception as error:  # noqa: BLE001 - the call did not fail before, so it cannot be checked
+        names = ", ".join(f"`{path}`" for path in paths.values())
+        problem = (
+            f"whether the call reads {names} on the CPU cannot be checked ({type(error).__name__}: {first_line(error)})"
+        )
+        unknown = CannotCapture(Reason.ARGUMENT, problem, fix="pass it on the GPU")
+        return functions.refusal or operators.refusal or unknown
     return functions.refusal or operators.refusal
 
 
@@ -194,7 +197,7 @@ class _FunctionReads(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
-class _OperatorReads(DispatchMode):  # type: ignore[misc]
+class _OperatorReads(OperatorMode):
     """Remembers the first operator that uses an argument on the CPU for something else than a copy to or from the device."""
 
     def __init__(self, paths: Mapping[int, str], device: Any) -> None:
@@ -202,12 +205,8 @@ class _OperatorReads(DispatchMode):  # type: ignore[misc]
         self._paths, self._device = paths, device
         self.refusal: CannotCapture | None = None
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        with self:
-            out = run_decomposed(func, args, kwargs)
-        if out is not NotImplemented:
-            return out
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator, and check what it reads."""
         out = func(*args, **kwargs)
         if self.refusal is None and not returns_view(func) and not only_allocates(func):
             self._check(func, args, kwargs, out)

@@ -18,10 +18,9 @@ from torch.overrides import TorchFunctionMode
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.torchapi.dispatch import (
-    DispatchMode,
+    OperatorMode,
     changes_only_metadata,
     only_allocates,
-    run_decomposed,
     writes_in_place,
 )
 from rocsolid.torchapi.graphs.capture_state import uncompiled
@@ -46,7 +45,7 @@ def _refuse(reason: Reason, operation: str, why: str, fix: str) -> CannotCapture
     return refuse_operation(reason, operation, why, fix, user_code_line())
 
 
-class Recording(DispatchMode):  # type: ignore[misc]
+class Recording(OperatorMode):
     """Receives every operator below autograd and autocast, runs it, and stores what is needed to run it again."""
 
     def __init__(self) -> None:
@@ -60,12 +59,8 @@ class Recording(DispatchMode):  # type: ignore[misc]
         self.refusal = self.refusal or refusal
         return refusal
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        with self:
-            out = run_decomposed(func, args, kwargs)
-        if out is not NotImplemented:
-            return out
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Refuse or run an operator, and record it."""
         self._check(func, args)
         out = func(*args, **kwargs)
         if not changes_only_metadata(func):
