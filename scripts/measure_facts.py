@@ -25,7 +25,7 @@ from rocsolid.measure.evidence import evidence
 FACTS = {
     fact.name: fact for module in (settings, compiling, debugging, numbers, capture) for fact in declared(vars(module))
 }
-DEADLINE_S = 120
+DEADLINE_S = 240
 CLEARED_PREFIXES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "TORCH_LOGS", "TORCH_TRACE", "INDUCTOR_")
 SUBJECTS = {
     "cpu": "what torch.compile and its settings do, each observed in its own small experiment, without a GPU",

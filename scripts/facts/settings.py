@@ -218,7 +218,7 @@ def override_variable() -> Seen:
     return {
         "in_force": in_force("max_fusion_size", torch.compile, options={"max_fusion_size": 99}),
         **{backend: kind_of(error) for backend, error in errors.items()},
-        "message": str(errors["eager"]).strip().splitlines()[1][:200],
+        "message": "".join(str(errors["eager"]).strip().splitlines()[1:2])[:200],
     }
 
 

@@ -220,6 +220,13 @@ def a_cost() -> list[ClaimVerdict]:
     ]
 
 
+def a_model() -> list[ClaimVerdict]:
+    fast, slow = {"ms": 1.0, "differs": False}, {"ms": 2.0, "differs": False}
+    slower = {"eager": slow, "reduce-overhead": fast, "rs.optimize": slow}
+    wrong = {"eager": slow, "reduce-overhead": slow, "rs.optimize": {"ms": 1.0, "differs": True}}
+    return [verdict_of(costs.judge_model(measured)) for measured in (slower, wrong)]
+
+
 LIES: dict[str, Callable[..., list[ClaimVerdict]]] = {
     "settings": a_setting,
     "profiles": a_profile,
@@ -245,6 +252,7 @@ LIES: dict[str, Callable[..., list[ClaimVerdict]]] = {
     "vendor": vendor_result,
     "autotune-runs": autotuning,
     "cost": a_cost,
+    "model": a_model,
 }
 PROGRAMS = sorted(name.removeprefix("problem:") for name in load_checks() if name.startswith("problem:"))
 

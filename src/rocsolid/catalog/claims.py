@@ -15,7 +15,7 @@ from rocsolid.catalog.chips import CHIPS
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.registry import all_settings
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS
-from rocsolid.catalog.support import COSTS, KERNELS, ROCM_SUPPORT
+from rocsolid.catalog.support import COSTS, KERNELS, MODELS, ROCM_SUPPORT
 from rocsolid.model.capture_rule import Runtime
 from rocsolid.model.evidence import Evidence, Rank
 from rocsolid.model.known_problem import KnownProblem
@@ -43,6 +43,7 @@ def rocm_claims(guides: Sequence[Mapping[str, Any]] = ()) -> tuple[Claim, ...]:
         *(Claim(id=f"support:{name}", kind=ClaimKind.SUPPORT, statement=says, check=check) for name, says, check in ROCM_SUPPORT),
         *(Claim(id=f"kernel:{name}", kind=ClaimKind.KERNEL, statement=says, check="kernels") for name, says in KERNELS),
         *(Claim(id=f"cost:{name}", kind=ClaimKind.COST, statement=says, check=f"cost:{name}") for name, says in COSTS),
+        *(Claim(id=f"model:{name}", kind=ClaimKind.COST, statement=says, check=f"model:{name}") for name, says in MODELS),
     )  # fmt: skip
     ids = [claim.id for claim in claims]
     if len(set(ids)) != len(ids):

@@ -1,16 +1,17 @@
-"""Checks that time something on the GPU: launches, nodes of a graph, copies, replays, a whole call, autotuning."""
+"""Checks that time something on the GPU: launches, nodes of a graph, copies, replays, a whole call, autotuning, six models."""
 
+import json
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from rocsolid.model.environment import CheckStatus
-from rocsolid.process.run_command import Command, run_with_deadline
-from rocsolid.prove.check import CannotDecide, Seen, Task, check
+from rocsolid.process.run_command import Command, module_command, run_with_deadline
+from rocsolid.prove.check import CannotDecide, Seen, Task, check, plain
 from rocsolid.prove.problems import differs
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _US: Final = 1e6
 _LAUNCH_LIMITS_US: Final = (1.0, 50.0)
 _SLOWER: Final = 1.05
 _MODEL_LAYERS: Final = 24
+_METHODS: Final = ("eager", "reduce-overhead", "rs.optimize")
+_MODEL_DEADLINE_S: Final = 90.0
 
 
 @check(
@@ -193,6 +196,47 @@ def _compile_seconds(mode: str) -> float:
         msg = f"the compile with mode {mode} {done.check.status.value}: {done.check.detail}"
         raise CannotDecide(msg)
     return float(done.stdout.split("SECONDS")[1])
+
+
+@check(
+    "model",
+    "rs.optimize returns what eager returns, and is not slower than torch.compile with mode reduce-overhead",
+    rank=60,
+    estimate_s=70,
+    deadline_s=300,
+    gpu=True,
+)
+def model(task: Task) -> Seen:
+    """Time a model with each method, in processes of their own."""
+    return judge_model({method: _measured(task.argument, method) for method in _METHODS})
+
+
+def judge_model(measured: Mapping[str, Mapping[str, Any]]) -> Seen:
+    """Compare time and results."""
+    ours, theirs = measured["rs.optimize"], measured["reduce-overhead"]
+    values = {f"{method} {what}": plain(value) for method, row in measured.items() for what, value in row.items()}
+    times = ", ".join(f"{method} {row['ms']:.3f} ms" for method, row in measured.items())
+    right = not ours["differs"]
+    return Seen(
+        holds=right and ours["ms"] <= theirs["ms"] * _SLOWER,
+        detail=times if right else f"the results differ from eager's; {times}",
+        values=values,
+    )
+
+
+def _measured(name: str, method: str) -> dict[str, Any]:
+    command = Command(
+        name=method,
+        command=module_command("rocsolid.prove.models", name, method),
+        deadline_s=_MODEL_DEADLINE_S,
+        env=dict(os.environ),
+    )
+    done = run_with_deadline(command)
+    if done.check.status is not CheckStatus.OK:
+        msg = f"{method} {done.check.status.value}: {done.check.detail}"
+        raise CannotDecide(msg)
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row
 
 
 _COSTS: Final = {

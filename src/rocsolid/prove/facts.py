@@ -26,7 +26,7 @@ _NO_TESTS: Final = 5  # exit code of pytest
 
 
 @check(
-    "fact", "the experiment that the evidence cites gives the same result here", rank=20, estimate_s=15, deadline_s=180
+    "fact", "the experiment that the evidence cites gives the same result here", rank=20, estimate_s=15, deadline_s=300
 )
 def fact(task: Task) -> Seen:
     """Repeat an experiment of scripts/facts in a process with empty caches."""

@@ -172,8 +172,8 @@ PROBLEMS = (
     ),
     KnownProblem(
         id="lds-overflow-at-launch",
-        title="OutOfResources: shared memory: a Triton kernel compiles but fails at launch on AMD GPUs",
-        when=on(Platform.ROCM),
+        title="OutOfResources: shared memory: a Triton kernel compiles but fails at launch",
+        when=on(Platform.ROCM, Platform.CUDA),
         severity=Severity.INFO,
         symptom=(
             '"OutOfResources: shared memory, Required: 98304, Hardware limit: 65536" at the first call of a '

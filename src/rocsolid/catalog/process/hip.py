@@ -24,6 +24,7 @@ def _blocking(
         name=name,
         value_type=str,
         summary=summary,
+        valid=platform,
         recommendations=(
             Recommendation(
                 profile="debug",

@@ -10,14 +10,14 @@ _TUNABLE = "pytorch aten/src/ATen/cuda/tunable/README.md"
 _CONTEXT = "torch 2.13 include/ATen/Context.h"
 
 
-def _override(replaced: str, name: str) -> Setting:
+def _override(replaced: str, name: str, since: str = "2.11") -> Setting:
     return Setting(
         owner=Owner.PROCESS,
         name=name,
         value_type=str,
         names_file=True,  # it can set any other setting, including those that name a program
         summary=f"Replaces {replaced} for selected compiled graphs, and overrides everything that the program sets.",
-        valid=on(torch="2.11.."),
+        valid=on(torch=f"{since}.."),
         recommendations=(
             Recommendation(
                 profile="safe",
@@ -43,7 +43,7 @@ def _override(replaced: str, name: str) -> Setting:
 
 SETTINGS = (
     _override("Inductor settings", "TORCH_COMPILE_OVERRIDE_INDUCTOR_CONFIGS"),
-    _override("Dynamo settings", "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"),
+    _override("Dynamo settings", "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS", since="2.12"),
     _override("the backend", "TORCH_COMPILE_OVERRIDE_BACKENDS"),
     Setting(
         owner=Owner.PROCESS,
