@@ -1,5 +1,6 @@
 """Threads, streams, and captured functions inside other captures."""
 
+import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -172,3 +173,86 @@ def test_a_failed_capture_leaves_stream_rng_and_memory_unchanged() -> None:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     assert free - torch.cuda.mem_get_info()[0] < 16 * 2**20
+
+
+def _wait_for_checks() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("rocsolid-check"):
+            thread.join(30)
+
+
+def test_a_check_in_the_background_returns_the_replay_and_compares_later(target: Any) -> None:
+    threads = io.StringIO()  # not watched, as a list would be
+
+    def double(x: Any) -> Any:
+        threads.write(f"{threading.current_thread().name}\n")
+        return x * 2
+
+    g, x = target.capture(double, verify=rs.every(3, in_background=True)), target.randn(3)
+    g(x)
+    before = len(threads.getvalue().split())
+    for _ in range(8):
+        assert torch.equal(g(x), x * 2)
+        x.add_(1)  # the check has its own copy
+        _wait_for_checks()
+
+    assert threads.getvalue().split()[before:] == ["rocsolid-check-double"] * 2
+    report = g.report()
+    assert (report.checks, report.check_failures, report.replays) == (2 + 2, 0, 8)
+
+
+def test_a_failed_check_in_the_background_invalidates_the_graph(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rocsolid.runtime.capture.verification import LaterCheck
+
+    failures: list[Any] = []
+    verify = rs.every(2, in_background=True, on_failure=failures.append)
+    g, x = target.capture(lambda x: x * 2, verify=verify, on_error="raise"), target.randn(3)
+    g(x)
+    plain = LaterCheck.keep_result
+    monkeypatch.setattr(LaterCheck, "keep_result", lambda check, result: plain(check, result + 1))
+    g(x)
+    g(x)
+    _wait_for_checks()
+
+    assert (g.report().check_failures, len(failures), g.report().graphs) == (1, 1, ())
+    with pytest.raises(rs.CaptureError, match="wrong results"):
+        g(x)
+
+
+def test_a_check_in_the_background_is_dropped_if_a_weight_was_written_meanwhile(target: Any) -> None:
+    running, written = threading.Event(), threading.Event()
+    model = torch.nn.Linear(4, 4).to(target.device)
+
+    def waits(*_: Any) -> None:
+        if threading.current_thread().name.startswith("rocsolid-check"):
+            running.set()
+            assert written.wait(30)
+
+    model.register_forward_pre_hook(waits)
+    g, x = target.capture(model, verify=rs.every(1, in_background=True)), target.randn(2, 4)
+    with torch.no_grad():
+        g(x)
+        before = g.report().checks
+        g(x)
+        assert running.wait(30)
+        model.weight.add_(1)
+        written.set()
+        _wait_for_checks()
+
+    assert (g.report().checks, g.report().check_failures) == (before, 0)
+
+
+def test_a_call_that_cannot_be_repeated_is_compared_at_once(target: Any) -> None:
+    norm = torch.nn.BatchNorm1d(3).to(target.device)
+    calls = {
+        "writes": norm,
+        "random": torch.nn.Dropout(),
+    }
+    for function in calls.values():
+        g, x = target.capture(function, verify=rs.every(2, in_background=True)), target.randn(8, 3)
+        with torch.no_grad():
+            for _ in range(6):
+                g(x)
+                assert not any(thread.name.startswith("rocsolid-check") for thread in threading.enumerate())
+        assert g.report().checks > 2, g.report()
+        assert not g.report().check_failures

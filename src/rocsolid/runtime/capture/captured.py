@@ -19,7 +19,8 @@ from rocsolid.catalog.capture_precautions import Precautions
 from rocsolid.errors import CaptureError, UnsupportedTorchError
 from rocsolid.model.capture_report import CallPrediction, CaptureReport, Reason
 from rocsolid.model.log import log as _log
-from rocsolid.runtime.capture.backends.base import Backend, capture_lock
+from rocsolid.numerics import Comparison
+from rocsolid.runtime.capture.backends.base import Backend, capture_lock, pause_captures
 from rocsolid.runtime.capture.backends.record import RecordBackend
 from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, call_signature, parse_call, read_torch_state
 from rocsolid.runtime.capture.capture_once import FirstRun, capture_once
@@ -39,7 +40,7 @@ from rocsolid.runtime.capture.state_snapshot import (
     restoring,
     tensors_to_save,
 )
-from rocsolid.runtime.capture.verification import check_replay, report_failure, wrong_result
+from rocsolid.runtime.capture.verification import LaterCheck, check_replay, report_failure, wrong_result
 from rocsolid.runtime.signature import differences, nearest
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
@@ -99,6 +100,7 @@ class Captured:
         self._cache = GraphCache(options.max_graphs, options.memory_budget_bytes)
         self._modules: list[weakref.ref[Any]] | None = None
         self._frozen = self._closed = False
+        self._later_check: threading.Thread | None = None
         self._backend_name = options.backend
         self._takes_out = options.outputs == "out"
         self._child_tried = not precautions.try_in_child or try_in_child is None
@@ -210,6 +212,10 @@ class Captured:
 
     def _call_with_check(self, function: Function, call: Call, entry: Entry) -> Any:
         """Run in eager, compare a replay with it, and invalidate the graph when they differ."""
+        if self._options.verify.in_background and not entry.stats.check_required:
+            later = LaterCheck(function, entry, call, self._options.tolerance)
+            if later.possible:
+                return self._call_and_check_later(later, call, entry)
         check = check_replay
         if entry.training is not None:
             from rocsolid.runtime.capture.training import check_training_step
@@ -224,9 +230,42 @@ class Captured:
         entry.stats.record_check_time(started)
         entry.stats.schedule_check(self._options.verify.calls)
         if not comparison.equal:
-            report_failure(self.__name__, comparison, self._options.verify)
-            self._invalidate(entry, "check failed: " + "; ".join(comparison.mismatches), recapture=False)
+            self._report_failed_check(comparison, entry)
             self._refuse(call, wrong_result(comparison))
+        return result
+
+    def _report_failed_check(self, comparison: Comparison, entry: Entry) -> None:
+        report_failure(self.__name__, comparison, self._options.verify)
+        self._invalidate(entry, "check failed: " + "; ".join(comparison.mismatches), recapture=False)
+
+    def _call_and_check_later(self, later: LaterCheck, call: Call, entry: Entry) -> Any:
+        """Replay, and compare the result with eager in another thread, one at a time. No capture starts meanwhile."""
+        from rocsolid.runtime.background_thread import run_in_background
+
+        entry.stats.schedule_check((self._options.verify.calls or 0) + 1)  # this call is a replay, too
+        result = self._call_slow(call.args, call.kwargs)
+        if self._later_check is not None and self._later_check.is_alive():
+            return result
+        later.keep_result(result)
+
+        def compare() -> None:
+            started = time.perf_counter()
+            with pause_captures(), _inside_capture():
+                try:
+                    comparison = later.compare()
+                except Exception as error:  # noqa: BLE001 - nobody waits for it, and the caller has its result
+                    _log.warning("%s: a check in the background failed: %s", self.__name__, error)
+                    return
+                entry.stats.record_check_time(started)
+                if comparison is None:
+                    return
+                self._stats.count_check()
+                if not comparison.equal:
+                    self._report_failed_check(comparison, entry)
+                    raises = self._options.on_error == "raise"  # the next call does
+                    self._stats.refuse(call, wrong_result(comparison), runs_in_eager=not raises)
+
+        self._later_check = run_in_background(compare, f"check-{self.__name__}")
         return result
 
     def _call_without_graph(self, function: Function, call: Call) -> Any:

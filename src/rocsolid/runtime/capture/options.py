@@ -28,6 +28,7 @@ class Verify:
     rounds: int = 2  # comparisons before the first result of a replay is returned
     calls: int | None = None  # compare again after every `calls` calls; None: never
     max_overhead: float | None = None  # the share of the time that these comparisons may take; None: any
+    in_background: bool = False  # compare in another thread, where a call can be repeated
     ignore: tuple[str, ...] = ()  # paths of results that are not compared, such as 'result[1]'
     save_failures: str = ""  # folder for the inputs and results of a failed check; empty: not saved
     on_failure: Callable[[CheckFailure], object] | None = None
@@ -38,6 +39,7 @@ def every(
     *,
     rounds: int = 2,
     max_overhead: float | None = None,
+    in_background: bool = False,
     ignore: Sequence[str] = (),
     save_failures: str | Path = "",
     on_failure: Callable[[CheckFailure], object] | None = None,
@@ -49,9 +51,12 @@ def every(
         rounds: comparisons before the first result, each with different inputs.
         max_overhead: the largest share of the time that comparisons may take; where it would be exceeded, the next one comes later.
             By default 0.001 from 1000 calls on, and no limit for fewer calls.
+        in_background: return the result of the replay at once, and run eager in another thread, on the same stream. The function must
+            allow that. A call that writes to something, draws random numbers or runs under autocast is compared at once in any case.
         ignore: results that are not compared, by their path: `result[1]`.
         save_failures: folder in which the inputs, eager's results and the replay's results of a failed check are saved.
-        on_failure: called with a `CheckFailure` after a failed check. The graph is invalidated, and the call returns eager's result.
+        on_failure: called with a `CheckFailure` after a failed check. The graph is invalidated, and the call returns eager's result
+            (with `in_background`, the result of the replay was returned by then).
 
     Example:
         >>> import rocsolid as rs
@@ -72,6 +77,7 @@ def every(
         rounds=rounds,
         calls=calls,
         max_overhead=max_overhead,
+        in_background=in_background,
         ignore=tuple(ignore),
         save_failures=str(save_failures),
         on_failure=on_failure,

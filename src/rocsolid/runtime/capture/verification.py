@@ -1,7 +1,8 @@
 """Compares replays with eager, on inputs that the graph was not captured with. A graph that differs is not used."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from rocsolid.runtime.capture.call import Call, CannotCapture, spec_of
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
 from rocsolid.runtime.capture.options import Options, Verify
-from rocsolid.runtime.capture.state_snapshot import InitialState, RngSnapshot, TensorSnapshot
+from rocsolid.runtime.capture.state_snapshot import InitialState, RngSnapshot, TensorSnapshot, WriteDetector
 from rocsolid.torchapi.graphs.capture_state import reported_as_capturing, uncompiled
 from rocsolid.torchapi.pytree import Leaf
 
@@ -233,6 +234,59 @@ def check_replay(
         result = _unpadded_result(entry, leaves, tensors, inputs)
     entry.stats.record_check(comparison.error)
     return result, comparison
+
+
+class LaterCheck:
+    """A comparison of a replay with eager that runs in another thread, after the replay's result was returned."""
+
+    def __init__(self, function: Callable[..., Any], entry: Entry, call: Call, tolerance: Tolerance) -> None:
+        self._function, self._entry, self._call, self._tolerance = function, entry, call, tolerance
+        self._state = WriteDetector(("", tensor) for tensor in entry.captured_state.tensors)
+        self._inputs = padded_copies(call, [leaf.value for leaf in call.tensors])
+        self._got: Sequence[Leaf] = ()
+        self._modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        self._stream = torch.cuda.current_stream(call.device) if call.device.type == "cuda" else None
+
+    @property
+    def possible(self) -> bool:
+        """Whether the call can be repeated in another thread: it changes nothing, and later writes to its state would be noticed."""
+        changes = self._entry.check_before_replay or self._entry.training is not None
+        special = self._entry.stats.branches_on_capture or torch.get_default_device().type != "cpu"
+        autocast = any(torch.is_autocast_enabled(kind) for kind in ("cpu", self._call.device.type))
+        return not (changes or special or autocast or self._state.written())
+
+    def keep_result(self, result: Any) -> None:
+        """Copy the result of the replay, which the caller may write to."""
+        self._got = _copied(result_leaves(result))
+
+    def compare(self) -> Comparison | None:
+        """Run in eager and compare. Returns None if something that the function reads was changed since the replay."""
+        with self._caller_modes():
+            eager = self._run_eager()
+            comparison = compare(eager, self._got, self._tolerance)
+            if not comparison.equal:
+                comparison = compare(eager, self._got, self._tolerance, noise_between(eager, self._run_eager()))
+        if self._entry.stats.closed or self._state.written() or self._entry.captured_state.changes():
+            return None
+        self._entry.stats.record_check(comparison.error)
+        if comparison.equal:
+            return comparison
+        inputs = [Leaf(leaf.path, value) for leaf, value in zip(self._call.tensors, self._inputs, strict=True)]
+        return replace(comparison, inputs=tuple(inputs), expected=_copied(eager), got=tuple(self._got))
+
+    def _run_eager(self) -> list[Leaf]:
+        args, kwargs = self._call.rebuild([tensor.clone() for tensor in self._inputs])
+        return list(
+            self._entry.outputs.unpad(result_leaves(self._function(*args, **kwargs)), self._call.lengths_by_group)
+        )
+
+    @contextmanager
+    def _caller_modes(self) -> Iterator[None]:
+        """Use the grad mode and the stream of the caller: work on another stream would slow down every graph of the process."""
+        grad, inference = self._modes
+        stream = torch.cuda.stream(self._stream) if self._stream is not None else nullcontext()
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), stream:
+            yield
 
 
 def _run_capture_branch(function: Callable[..., Any], entry: Entry, call: Call, initial: InitialState) -> list[Leaf]:
