@@ -155,7 +155,7 @@ def active(task: Task) -> Seen:
 @check(
     "routes",
     "no route into the compiler gets an unsafe value under rs.guard on ROCm; elsewhere nothing changes",
-    rank=55,
+    rank=30,
     estimate_s=150,
     deadline_s=600,
 )
@@ -198,7 +198,7 @@ def judge_routes(unguarded: Mapping[str, Any], guarded: Mapping[str, Any], *, re
 
 
 @check(
-    "gpu-tests", "the tests with the mark `gpu` in this folder pass", rank=60, estimate_s=120, deadline_s=600, gpu=True
+    "gpu-tests", "the tests with the mark `gpu` in this folder pass", rank=12, estimate_s=200, deadline_s=600, gpu=True
 )
 def gpu_tests(task: Task) -> Iterator[ClaimResult]:
     """Run the tests of a checkout or bundle with pytest."""

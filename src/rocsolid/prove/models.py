@@ -17,7 +17,7 @@ from torch.nn import functional
 from rocsolid.numerics import error_limit, relative_error
 
 _CALLS: Final = 40
-_OPTIMIZE_BUDGET_S: Final = 45.0
+_OPTIMIZE_BUDGET_S: Final = 30.0
 _WIDTH, _HEADS, _LAYERS, _TOKENS, _PREFIX, _STEPS = 768, 12, 12, 128, 800, 10
 
 
