@@ -48,6 +48,18 @@ def test_a_function_is_profiled_and_its_trace_is_kept_on_request(tmp_path: Path)
 
 
 @pytest.mark.torch
+def test_a_profile_of_the_cpu_has_the_memory_that_each_operator_allocated() -> None:
+    import torch
+
+    (file,) = rs.profile(lambda x: torch.mm(x, x).relu(), torch.ones(64, 64)).files
+    assert file.cpu is not None
+    found = {row.name: (row.allocations, row.allocated_bytes) for row in file.cpu.operators}
+    calls = len(file.steps)
+    assert found["aten::mm"] == (calls, calls * 64 * 64 * 4)
+    assert sum(number for number, _ in found.values()) == 2 * calls  # relu calls clamp_min, which allocates
+
+
+@pytest.mark.torch
 def test_a_workload_is_profiled_and_reported(tmp_path: Path) -> None:
     (tmp_path / "w.py").write_text(WORKLOAD)
     file = tmp_path / "out/trace.json.gz"

@@ -49,7 +49,10 @@ def profile_workload(
     memory: bool = False,
     on_step: OnStep = ignore_step,
 ) -> ProfiledRun:
-    """Record some steps of a workload, or of the one with this name, into `file`. It is compressed if its name ends in `.gz`."""
+    """Record some steps of a workload, or of the one with this name, into `file`. It is compressed if its name ends in `.gz`.
+
+    Without a GPU, allocations are recorded, too.
+    """
     on_step(Step(what="loading the workload", total=4))
     workload = load_workload(workload) if isinstance(workload, str) else workload
     import torch
@@ -72,7 +75,7 @@ def profile_workload(
         schedule=profiler.schedule(wait=0, warmup=1, active=steps, repeat=1),
         record_shapes=shapes,
         with_stack=stacks,
-        profile_memory=memory,
+        profile_memory=memory or not torch.cuda.is_available(),
         acc_events=True,
     )
     with graphs_marked(), recorder:

@@ -405,6 +405,8 @@ class CpuOperatorRow:
     calls: int
     own_ns: int  # without the operators that it calls
     total_ns: int  # with them
+    allocations: int = 0  # without the operators that it calls; 0 if the trace does not record memory
+    allocated_bytes: int = 0  # the sum of these allocations
 
 
 @dataclass(frozen=True, kw_only=True)

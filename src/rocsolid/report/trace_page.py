@@ -403,10 +403,17 @@ def _cpu(file: TraceFile, number: int) -> Html:
         return tag("p", cpu_text(file))
     total = sum(row.own_ns for row in cpu.operators)
     rows = [
-        (r.name, *times(r.own_ns), share(r.own_ns, total), *counts(r.calls), *times(r.own_ns / r.calls, r.total_ns))
+        (
+            r.name,
+            *times(r.own_ns),
+            share(r.own_ns, total),
+            *counts(r.calls),
+            *times(r.own_ns / r.calls, r.total_ns),
+            *counts(r.allocations, r.allocated_bytes),
+        )
         for r in cpu.operators
     ]
-    headings = ["operator", "own time", "share", "calls", "per call", "with inner operators"]
+    headings = ["operator", "own time", "share", "calls", "per call", "with inner operators", "allocations", "bytes"]
     return join(tag("h3", "CPU operators"), tag("p", cpu_text(file)), sortable(f"cpu-{number}", headings, rows))
 
 

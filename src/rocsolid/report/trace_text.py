@@ -93,7 +93,8 @@ def _cpu_operators(file: TraceFile, cpu: CpuTrace, terminal: Terminal, *, rows: 
     """Return the operators on the CPU, the most own time first; per step where the trace has steps."""
     steps = len(file.steps) or 1
     total = sum(row.own_ns for row in cpu.operators)
-    width = max(24, terminal.width - 52)
+    allocated = any(row.allocations for row in cpu.operators)
+    width = max(20, terminal.width - (64 if allocated else 52))
     cells = [
         (
             short_name(r.name, width),
@@ -101,11 +102,13 @@ def _cpu_operators(file: TraceFile, cpu: CpuTrace, terminal: Terminal, *, rows: 
             percent(r.own_ns, total),
             f"{r.calls / steps:,.4g}",
             time(r.own_ns / r.calls),
+            *([size(round(r.allocated_bytes / steps)) if r.allocations else ""] if allocated else []),
         )
         for r in cpu.operators[:rows]
     ]
     title = f"CPU operators ({_plural(len(cpu.operators), 'name')}" + ("; per step)" if file.steps else ")")
-    return _table(terminal, title, ("", "own time", "share", "calls", "per call"), cells)
+    headings = ("", "own time", "share", "calls", "per call", *(["allocated"] if allocated else []))
+    return _table(terminal, title, headings, cells)
 
 
 def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[str]:

@@ -70,6 +70,7 @@ class MemoryEvents:
     allocated: Column
     reserved: Column
     device: Column  # -1 for the host
+    thread: Column
 
     def __len__(self) -> int:
         return len(self.time)

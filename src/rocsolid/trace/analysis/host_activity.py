@@ -1,6 +1,7 @@
 """Computes launch statistics, graph replays, steps, compiled regions, CPU operators, collective time and memory."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from rocsolid.trace.columns import (
     DeviceEvents,
     EventKind,
     HostEvents,
+    MemoryEvents,
     RowSelection,
     TraceColumns,
     sorted_unique,
@@ -191,12 +193,15 @@ def cpu_trace(columns: TraceColumns) -> CpuTrace | None:
         return None
     own = _own_times(ops)
     total = ops.end - ops.start
+    counts, sizes = _allocations(ops, columns.memory)
     rows = [
         CpuOperatorRow(
             name=columns.names[name],
             calls=len(members),
             own_ns=int(own[members].sum()),
             total_ns=int(total[members].sum()),
+            allocations=int(counts[members].sum()),
+            allocated_bytes=int(sizes[members].sum()),
         )
         for name, members in group_rows(ops.name)
     ]
@@ -221,17 +226,43 @@ def operator_times(columns: TraceColumns) -> dict[str, tuple[Column, Column]]:
 def _own_times(ops: HostEvents) -> Column:
     """Return the time of each operator without the operators that it calls, which run inside it on the same thread."""
     own: Column = ops.end - ops.start
+    for _, caller, inside in _callers(ops):
+        own[caller] -= inside
+    return own
+
+
+def _callers(ops: HostEvents) -> Iterator[tuple[int, int, int]]:
+    """Yield each operator that another one calls, the operator that calls it, and the time that it takes inside of that."""
     order = np.lexsort((-ops.end, ops.start, ops.thread))
-    callers: list[tuple[int, int, int]] = []  # thread, end and row of the operators that are running
+    running: list[tuple[int, int, int]] = []  # thread, end and row
     for row, thread, start, end in zip(
         *(column[order].tolist() for column in (np.arange(len(ops)), ops.thread, ops.start, ops.end)), strict=True
     ):
-        while callers and (callers[-1][0] != thread or callers[-1][1] <= start):
-            callers.pop()
-        if callers:
-            own[callers[-1][2]] -= min(end, callers[-1][1]) - start
-        callers.append((thread, end, row))
-    return own
+        while running and (running[-1][0] != thread or running[-1][1] <= start):
+            running.pop()
+        if running:
+            yield row, running[-1][2], min(end, running[-1][1]) - start
+        running.append((thread, end, row))
+
+
+def _allocations(ops: HostEvents, memory: MemoryEvents) -> tuple[Column, Column]:
+    """Return for each operator how many allocations on the CPU it made itself, and their sizes together."""
+    counts, sizes = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64)
+    made = np.flatnonzero((memory.device < 0) & (memory.change > 0))
+    if not len(made):
+        return counts, sizes
+    callers = {row: caller for row, caller, _ in _callers(ops)}
+    for thread, members in group_rows(ops.thread, ops.start):
+        events = made[memory.thread[made] == thread]
+        latest = np.searchsorted(ops.start[members], memory.time[events], side="right") - 1
+        for event, position in zip(events.tolist(), latest.tolist(), strict=True):
+            row = int(members[position]) if position >= 0 else None
+            while row is not None and ops.end[row] < memory.time[event]:
+                row = callers.get(row)
+            if row is not None:
+                counts[row] += 1
+                sizes[row] += memory.change[event]
+    return counts, sizes
 
 
 def _regions(columns: TraceColumns, events: HostEvents, rows: Column) -> list[HostRegion]:

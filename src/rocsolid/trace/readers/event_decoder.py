@@ -126,6 +126,8 @@ class Instant(Struct, tag_field="ph", tag="i", gc=False):
     """An event without a duration, such as an allocator event."""
 
     ts: Raw = _EMPTY
+    pid: Loose = None
+    tid: Loose = None
     name: str = ""
     args: MemoryArgs | None = None
 

@@ -224,9 +224,9 @@ class KinetoColumnBuilder:
     def _add_memory_events(self, events: list[Instant]) -> None:
         times, good = parse_timestamps([e.ts for e in events])
         self.unusable += int((~good).sum())
-        args = [e.args for e, valid in zip(events, good, strict=True) if valid and e.args]
-        if len(args) != len(times):
-            times = times[np.array([bool(v and e.args) for e, v in zip(events, good, strict=True)], dtype=np.bool_)]
+        usable = np.array([bool(v and e.args) for e, v in zip(events, good, strict=True)], dtype=np.bool_)
+        times, events = times[usable], [e for e, use in zip(events, usable, strict=True) if use]
+        args = [e.args for e in events if e.args]
         self.memory.add(
             MemoryEvents(
                 time=times,
@@ -234,6 +234,7 @@ class KinetoColumnBuilder:
                 allocated=integers([a.allocated for a in args]),
                 reserved=integers([a.reserved for a in args]),
                 device=integers([a.device if a.device_type in _ACCELERATORS else -1 for a in args]).astype(np.int32),
+                thread=self._thread_ids([e.pid for e in events], [e.tid for e in events]),
             )
         )
 
