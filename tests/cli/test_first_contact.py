@@ -297,3 +297,40 @@ def test_help_fits_80_columns() -> None:
         assert ran.code == 0
         too_wide = [line for line in ran.out.splitlines() if len(line) > 80 and len(line.split()) > 1]
         assert not [line for line in too_wide if not line.lstrip().startswith("rocsolid ")], words
+
+
+def test_explain_takes_the_end_of_a_name_where_it_is_unambiguous() -> None:
+    assert run_cli("explain", "max_autotune").out == run_cli("explain", "inductor.max_autotune").out
+    assert run_cli("explain", "autotune").code == 2
+
+
+@pytest.mark.torch
+def test_the_demo_makes_a_model_faster_fixes_a_hazard_and_says_what_is_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With a smaller model and budget, and in few processes."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import demo
+    from rocsolid.cli import main
+
+    (tmp_path / "small.py").write_text(
+        "import torch\ndef build():\n    return torch.nn.Linear(4, 4).eval(), (torch.ones(1, 4),), {}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "MODEL", "small.py:build")
+
+    in_child = demo._rocsolid
+
+    def run_here(*words: str) -> None:
+        if words[0] == "breaks":  # a process imports a file only once
+            in_child(*words)
+            return
+        assert main(["0s" if word == "90s" else word for word in words]) == 0, words
+
+    monkeypatch.setattr(demo, "_rocsolid", run_here)
+    demo.main()
+
+    printed = capfd.readouterr().out
+    assert printed.index("1 graph break") < printed.index("after the fix, `") < printed.rindex("no graph break,")
+    assert "next, with your own model" in printed
+    assert {file.name for file in Path("rocsolid-report").iterdir()} >= {"optimize.html", "profile.html", "probe.html"}
