@@ -28,6 +28,7 @@ _RETURNED_BY: Final = {
     "CapturedModule": "capture",
     "Optimized": "optimize",
     "OptimizedModule": "optimize",
+    "ProgramReport": "optimize",
     "CompileLog": "compiles",
     "Culprit": "verify",
     "VendorOp": "vendor_op",

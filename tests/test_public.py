@@ -56,6 +56,8 @@ NAMES = [
     "Plan",
     "PlanError",
     "PretendedChip",
+    "ProgramPart",
+    "ProgramReport",
     "RecompileError",
     "Refusal",
     "RocsolidError",

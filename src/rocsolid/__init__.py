@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from rocsolid.model.optimize_report import OptimizeReport as OptimizeReport
     from rocsolid.model.plan import Plan as Plan
     from rocsolid.model.pretended_chip import PretendedChip as PretendedChip
+    from rocsolid.model.program_report import ProgramPart as ProgramPart
+    from rocsolid.model.program_report import ProgramReport as ProgramReport
     from rocsolid.model.progress import Step as Step
     from rocsolid.model.study import ABResult as ABResult
     from rocsolid.model.study import Study as Study
@@ -139,6 +141,8 @@ _HOMES = {
     "Plan": "rocsolid.model.plan",
     "PlanError": "rocsolid.errors",
     "PretendedChip": "rocsolid.model.pretended_chip",
+    "ProgramPart": "rocsolid.model.program_report",
+    "ProgramReport": "rocsolid.model.program_report",
     "RecompileError": "rocsolid.errors",
     "Refusal": "rocsolid.model.capture_report",
     "RocsolidError": "rocsolid.errors",

@@ -1,5 +1,6 @@
 """`rs.optimize`: measure every form of a model and return the fastest one with correct results."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,13 @@ from rocsolid.model.setting import Channel
 from rocsolid.numerics import Tolerance, limits_for
 from rocsolid.optimize.autocast import AUTOCAST, has_bfloat16_instructions
 from rocsolid.optimize.example_inputs import Example, to_examples
+from rocsolid.optimize.first_call import FirstCall
 from rocsolid.optimize.form_race import TriedSetting
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.report.progress import steps_for
-from rocsolid.runtime.capture.captured import CapturedModule
+from rocsolid.runtime.capture.captured import Captured, CapturedModule
 from rocsolid.runtime.capture.options import Verify, parse_verify
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
 from rocsolid.runtime.wrapped_module import refuse_distributed_wrapper
@@ -32,7 +34,7 @@ _COMPILE_DEADLINE_S: Final = 900.0
 
 def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     model: Callable[..., Any],
-    example_inputs: Any,
+    example_inputs: Any = None,
     *,
     profile: str = "fast",
     plan: Plan | str | Path | None = None,
@@ -62,7 +64,9 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
 
     Args:
         model: any callable or module. Call `rs.optimize` in the grad mode in which the model will be used.
-        example_inputs: a tensor, a tuple of arguments, a dict of named ones, `(args, kwargs)`, or a list of such examples.
+        example_inputs: a tensor, a tuple of arguments, a dict of named ones, `(args, kwargs)`, or a list of such examples. When left
+            out, the first call is the example: it runs in eager, and the forms are measured before it returns. Programs of other
+            libraries are recognised: with a model of transformers, `generate` is optimized.
         profile: the profile to compile with when no plan is given.
         plan: a plan, or the path of a plan file.
         budget_s: about how long the whole call may take; forms for which no time is left are skipped and listed as skipped in the report.
@@ -94,12 +98,20 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     refuse_distributed_wrapper(model, "rs.optimize", "DistributedDataParallel")
     require_number("rs.optimize: budget_s", budget_s)
     parse_verify(verify)
+    if example_inputs is None:
+        optimize_for = partial(
+            optimize, profile=profile, plan=plan, budget_s=budget_s, buckets=buckets, verify=verify, progressive=progressive,
+            artefacts=artefacts, freeze=freeze, rtol=rtol, atol=atol, limit=limit, progress=progress,
+        )  # fmt: skip
+
+        def from_first_call(part: Callable[..., Any]) -> Any:
+            return optimized_module(FirstCall(part, lambda call: optimize_for(part, (call.args, call.kwargs))))
+
+        program = _optimize_program(model, partial(_capture_function, buckets=buckets, verify=verify))
+        return from_first_call(model) if program is None else program
     examples = to_examples(example_inputs)
 
-    def capture_function(function: Callable[..., Any]) -> Any:
-        captured = capture(function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
-        return captured.rocsolid if isinstance(captured, CapturedModule) else captured
-
+    capture_function = partial(_capture_function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
     on_device = any(flatten((example.args, dict(example.kwargs)), "").on_device for example in examples)
     selected_plan = select_plan(profile, plan, quick_environment())
     capture_if_gpu = capture_function if on_device else None
@@ -132,6 +144,22 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         tolerance=tolerance,
     )
     return optimized_module(progressive_model)
+
+
+def _capture_function(function: Callable[..., Any], **options: Any) -> Captured:
+    captured = capture(function, **options)
+    found: Captured = captured.rocsolid if isinstance(captured, CapturedModule) else captured
+    return found
+
+
+def _optimize_program(model: Any, capture_part: Callable[..., Captured]) -> Any:
+    """Optimize a program of another library that has more than one call; None if this is none."""
+    if "transformers" in sys.modules and hasattr(model, "generate"):
+        from rocsolid.integrations import transformers
+
+        if transformers.is_generator(model):
+            return transformers.optimize_generate(model, capture_part)
+    return None
 
 
 def _tried_on_cpu(tolerance: Tolerance, *, freeze: bool) -> list[TriedSetting]:

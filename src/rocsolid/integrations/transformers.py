@@ -1,0 +1,385 @@
+"""transformers: `model.generate(...)` with a captured decode step.
+
+`generate` itself is not changed. It gets a static cache instead of a dynamic one, and each call of the model with one new token and that
+cache replays a graph. The cache starts small and grows by bucket; each size of cache has its own memory and its own graph, and both are
+kept for the next `generate`. Sampling, stopping and streaming stay in `generate`, so they use the same random numbers as before.
+"""
+
+import inspect
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from transformers import DynamicCache, GenerationMixin, StaticCache
+from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
+
+from rocsolid.errors import UsageError, first_line
+from rocsolid.model.program_report import ProgramPart, ProgramReport
+from rocsolid.runtime.capture.captured import Captured
+from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
+
+_SMALLEST_BUCKET: Final = 256
+_MAX_KEPT_CACHES: Final = 8
+_MODES: Final = ("greedy_search", "sample")
+_ATTENTION: Final = ("sdpa", "eager")
+_HOOK_ARGUMENTS: Final = {"generation_config", "model_kwargs", "generation_mode"}
+_ROWS: Final = ("attention_mask", "position_ids")  # what a decode step needs besides the token
+
+Capture = Callable[[Callable[..., Any]], Captured]
+
+
+def is_generator(model: Any) -> bool:
+    """Whether this is a model of transformers with `generate`."""
+    return isinstance(model, torch.nn.Module) and isinstance(model, GenerationMixin)
+
+
+def optimize_generate(model: Any, capture: Capture, *, devices: Sequence[str] = ("cuda",)) -> Any:
+    """Return the model with a faster `generate`; `devices` are the types of device on which `capture` makes graphs."""
+    hook = inspect.signature(model._prepare_cache_for_generation).parameters  # noqa: SLF001 - where `generate` makes its cache
+    if not set(hook) >= _HOOK_ARGUMENTS or not hasattr(StaticLayer(max_cache_len=1), "cumulative_length"):
+        msg = (
+            "rs.optimize needs transformers 5.17 or later for `generate`: earlier releases keep the length of a static cache in Python.\n"
+            "fix: upgrade transformers, or pass example inputs: rs.optimize(model, example)"
+        )
+        raise UsageError(msg)
+    return wrap_module(_Generation(model, capture, devices), GeneratingModel, ("explain", "undo"))
+
+
+class GeneratingModel(WrappedModule):
+    """A model of transformers whose `generate` replays its decode step; it shares everything else with the model."""
+
+    __slots__ = ()
+
+    def explain(self) -> ProgramReport:
+        """Return what was optimized, and what was left alone and why."""
+        return self.rocsolid.explain()  # type: ignore[no-any-return]
+
+    def undo(self) -> Any:
+        """Free the graphs and return the plain model. From now on this object behaves like it, too."""
+        return self.rocsolid.undo()
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Generate as transformers does."""
+        self.rocsolid.begin()
+        result = None
+        try:
+            result = super().generate(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            cache = self.rocsolid.end()
+            if cache is not None:
+                if getattr(result, "past_key_values", None) is cache:
+                    result.past_key_values = cache.as_dynamic()  # type: ignore[union-attr]
+                cache.release()
+        return result
+
+    def _prepare_cache_for_generation(self, *args: Any, **kwargs: Any) -> Any:
+        """Replace the cache that `generate` has made by a static one."""
+        prepare = super()._prepare_cache_for_generation  # type: ignore[misc]
+        result = prepare(*args, **kwargs)
+        given = inspect.signature(prepare).bind(*args, **kwargs).arguments
+        self.rocsolid.use_static_cache(given["generation_config"], given["model_kwargs"], given["generation_mode"])
+        return result
+
+    @property
+    def prepare_inputs_for_generation(self) -> Callable[..., Any]:
+        """Make room in the cache, and leave the attention mask of a decode step to the graph."""
+        original = super().prepare_inputs_for_generation  # type: ignore[misc]
+
+        def prepare(input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            cache = kwargs.get("past_key_values")
+            inputs = cache.prepare(input_ids, kwargs) if isinstance(cache, _BucketCache) else None
+            return original(input_ids, *args, **kwargs) if inputs is None else inputs
+
+        prepare.__wrapped__ = original  # type: ignore[attr-defined]  # `generate` reads its parameters
+        return prepare
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__rocsolid_function__.__reduce_ex__(protocol)  # a copy is a plain model
+
+
+class _Generation:
+    """Handles the calls of a `GeneratingModel`, and keeps its static caches and graphs."""
+
+    def __init__(self, model: Any, capture: Capture, devices: Sequence[str]) -> None:
+        self._model = model
+        self._capture = capture
+        self._devices = devices
+        self._lock = threading.Lock()
+        self._free: deque[_Slot] = deque()
+        self._running = threading.local()
+        self._undone = False
+        self._generated = 0  # calls of `generate` with our cache
+        self._left: Counter[str] = Counter()  # the others, by reason
+        self._closed_replays = 0
+        self._refused = ""  # why the decode step cannot be captured
+        #: The model's own way to prepare a decode step would build the attention mask outside of the graph.
+        self.plain_inputs = (
+            type(model).prepare_inputs_for_generation is GenerationMixin.prepare_inputs_for_generation
+            and type(model)._update_model_kwargs_for_generation is GenerationMixin._update_model_kwargs_for_generation  # noqa: SLF001
+        )
+
+    @property
+    def __rocsolid_function__(self) -> Any:
+        return self._model
+
+    model = __rocsolid_function__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model: replay a decode step of `generate`, and run anything else in eager."""
+        cache = kwargs.get("past_key_values")
+        if isinstance(cache, _BucketCache) and not args:
+            return cache.call(self._model, kwargs)
+        return self._model(*args, **kwargs)
+
+    def begin(self) -> None:
+        """Start a call of `generate`. Calls may be nested, as in assisted decoding."""
+        self._caches().append(None)
+
+    def end(self) -> "_BucketCache | None":
+        """End a call of `generate`, and return its cache if it is ours."""
+        return self._caches().pop()
+
+    def _caches(self) -> "list[_BucketCache | None]":
+        if not hasattr(self._running, "caches"):
+            self._running.caches = []
+        caches: list[_BucketCache | None] = self._running.caches
+        return caches
+
+    def use_static_cache(self, generation_config: Any, model_kwargs: dict[str, Any], mode: Any) -> None:
+        """Replace the new dynamic cache in `model_kwargs`, if this call of `generate` can use a static one."""
+        why = self._why_not(generation_config, model_kwargs, mode)
+        if not why:
+            try:
+                cache = _BucketCache(self)
+            except Exception as error:  # noqa: BLE001 - of the model's configuration
+                why = f"the model has no static cache: {first_line(error)}"
+            else:
+                why = cache.unsupported
+        with self._lock:
+            if why:
+                self._left[why] += 1
+            else:
+                self._generated += 1
+        if why:
+            return
+        model_kwargs["past_key_values"] = self._caches()[-1] = cache
+        generation_config.disable_compile = True  # transformers would compile for a static cache
+
+    def _why_not(self, generation_config: Any, model_kwargs: dict[str, Any], mode: Any) -> str:
+        """Return why this call of `generate` cannot use a static cache; "" if it can."""
+        model = self._model
+        attention = {model.config._attn_implementation, model.config.get_text_config()._attn_implementation}  # noqa: SLF001
+        reasons = (
+            (self._undone, "undo() was called"),
+            (self._refused, f"the decode step cannot be captured: {self._refused}"),
+            (not self._caches(), "generate was called by another object"),
+            (model.device.type not in self._devices, f"the model is on {model.device}, and graphs need a GPU"),
+            (model.training, "the model is in training mode"),
+            (len(set(getattr(model, "hf_device_map", {}).values())) > 1, "the model is on several devices"),
+            (model.config.is_encoder_decoder, "encoder and decoder have a cache each"),
+            (mode.value not in _MODES, f"{mode.value} moves or shortens the cache between steps"),
+            (generation_config.cache_implementation is not None, "cache_implementation= is set"),
+            (generation_config.prefill_chunk_size is not None, "prefill_chunk_size= is set"),
+            (
+                type(model_kwargs.get("past_key_values")) is not DynamicCache
+                or getattr(model_kwargs["past_key_values"], "_is_user_defined", False),
+                "generate got its own cache, or uses none",
+            ),
+            (not attention <= set(_ATTENTION), f"attention {sorted(attention)} reads the mask on the CPU"),
+            (not model._can_compile_fullgraph, f"{type(model).__name__} cannot use a static cache"),  # noqa: SLF001
+        )
+        return next((reason for applies, reason in reasons if applies), "")
+
+    def take(self, rows: int, length: int) -> "_Slot":
+        """Return an empty static cache for so many rows and tokens, with its graph if there is one."""
+        bucket = _SMALLEST_BUCKET
+        while bucket < length:
+            bucket *= 2
+        model = self._model
+        # Torch allows writes to a tensor made in inference mode only in that mode.
+        key = rows, bucket, torch.is_inference_mode_enabled()
+        where = model.dtype, model.device
+        with self._lock:
+            for slot in [slot for slot in self._free if slot.where != where]:
+                self._drop(slot)
+            found = next((slot for slot in self._free if slot.key == key), None)
+            if found is not None:
+                self._free.remove(found)
+        if found is None:
+            return _Slot(model, key, where, self._capture)
+        found.cache.reset()
+        return found
+
+    def give_back(self, slot: "_Slot") -> None:
+        """Keep a cache and its graph for the next call."""
+        report = slot.step.report()
+        with self._lock:
+            if report.refusals and not report.captures:  # a static cache without a graph would only be slower
+                self._refused = report.refusals[0].message
+            self._free.append(slot)
+            while len(self._free) > (0 if self._undone else _MAX_KEPT_CACHES):
+                self._drop(self._free[0])
+
+    def _drop(self, slot: "_Slot") -> None:
+        self._free.remove(slot)
+        self._closed_replays += slot.step.report().replays
+        slot.step.close()
+
+    def explain(self) -> ProgramReport:
+        """Return what was optimized, and what was left alone and why."""
+        with self._lock:
+            slots, left = list(self._free), self._left.copy()
+        parts = []
+        replays = self._closed_replays
+        refused: dict[str, None] = {}
+        for slot in slots:
+            report = slot.step.report()
+            replays += report.replays
+            refused |= {refusal.message: None for refusal in report.refusals}
+        sizes = ", ".join(f"{slot.rows} × {slot.bucket}" for slot in slots)
+        if self._generated:
+            detail = f"{_calls(self._generated)} of generate, {replays} replayed steps; caches (rows × tokens): {sizes or 'none'}"
+            parts.append(ProgramPart(name="decode step", optimized=replays > 0, detail=detail))
+            parts.append(ProgramPart(name="prefill", optimized=False, detail="runs in eager, once for each generate"))
+        parts += [ProgramPart(name="decode step", optimized=False, detail=message) for message in refused]
+        parts += [
+            ProgramPart(name="generate", optimized=False, detail=f"{_calls(count)}: {why}")
+            for why, count in left.items()
+        ]
+        if not parts:
+            parts = [ProgramPart(name="generate", optimized=False, detail="was not called yet")]
+        return ProgramReport(name=type(self._model).__name__, parts=tuple(parts))
+
+    report = explain
+
+    def undo(self) -> Any:
+        """Free the graphs, and leave every later call to the model."""
+        with self._lock:
+            self._undone = True
+            for slot in list(self._free):
+                self._drop(slot)
+        return self._model
+
+
+class _Slot:
+    """A static cache of one size, and the captured decode step that reads and writes it."""
+
+    def __init__(self, model: Any, key: tuple[int, int, bool], where: tuple[Any, Any], capture: Capture) -> None:
+        self.key, self.where = key, where
+        self.rows, self.bucket, _ = key
+        bucket = self.bucket
+        self.cache = cache = _full_length_cache(model, bucket)
+
+        def decode_step(**inputs: Any) -> Any:
+            result = dict(model(past_key_values=cache, **inputs))
+            result.pop("past_key_values", None)
+            return result
+
+        self.step = capture(decode_step)
+
+
+def _full_length_cache(model: Any, bucket: int) -> Any:
+    """Return a static cache whose layers all have the full length; a sliding window is left to the attention mask.
+
+    The shorter layers of transformers count tokens in Python, which a replay does not do.
+    """
+    cache = StaticCache(config=model.config.get_text_config(decoder=True), max_cache_len=bucket)
+    layers = cache.layers
+    cache.layers = [StaticLayer(max_cache_len=bucket) if type(x) is StaticSlidingWindowLayer else x for x in layers]
+    return cache
+
+
+class _BucketCache(StaticCache):  # type: ignore[misc]
+    """The cache of one call of `generate`: the layers of a slot, which is replaced by a larger one when it is full."""
+
+    def __init__(self, generation: _Generation) -> None:
+        empty = _full_length_cache(generation.model, 1)
+        super(StaticCache, self).__init__(layers=empty.layers)
+        others = {type(layer).__name__ for layer in empty.layers if type(layer) is not StaticLayer}
+        self.unsupported = f"the model has layers of another kind: {', '.join(sorted(others))}" if others else ""
+        self._generation = generation
+        self._slot: Any = None  # a `_Slot` from the first call of the model on
+        self._length = 0
+        self._mask: Any = None
+        self._result_type: Any = None
+
+    def prepare(self, input_ids: Any, given: dict[str, Any]) -> dict[str, Any] | None:
+        """Make room for the next call. Return the inputs of a decode step, or None if the model has to prepare them."""
+        embeds = given.get("inputs_embeds")
+        prompt = embeds if embeds is not None and not self._length else input_ids
+        self._grow(prompt.shape[0], self._length + (1 if self._length else prompt.shape[1]))
+        if not self._length or not self._generation.plain_inputs or given.get("next_sequence_length") != 1:
+            return None
+        inputs = dict(given, input_ids=input_ids[:, -1:].clone(memory_format=torch.contiguous_format))
+        for name in ("next_sequence_length", "is_first_iteration", "inputs_embeds"):
+            inputs.pop(name, None)
+        device = self._generation.model.device
+        tensors = {name for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+        if not tensors <= {"input_ids", *_ROWS} or any(inputs[name].device != device for name in tensors):
+            return None
+        if inputs.get("position_ids") is not None:
+            inputs["position_ids"] = inputs["position_ids"][..., -1:].clone(memory_format=torch.contiguous_format)
+        if inputs.get("attention_mask") is not None:
+            inputs["attention_mask"] = self._padded_mask(inputs["attention_mask"])
+        return inputs
+
+    def _padded_mask(self, mask: Any) -> Any:
+        """Return the mask with the size of the cache. Later tokens are attended to when they exist, so their part is 1."""
+        if self._mask is None:
+            self._mask = mask.new_ones(mask.shape[0], self._slot.bucket)
+            self._mask[:, : mask.shape[1]] = mask
+        return self._mask
+
+    def _grow(self, rows: int, length: int) -> None:
+        slot = self._slot
+        if slot is not None and slot.bucket >= length:
+            return
+        larger = self._generation.take(rows, length)
+        if slot is not None:
+            for old, new in zip(slot.cache.layers, larger.cache.layers, strict=True):
+                if not new.is_initialized:
+                    new.lazy_initialization(old.keys, old.values)
+                new.keys[:, :, : slot.bucket].copy_(old.keys)
+                new.values[:, :, : slot.bucket].copy_(old.values)
+                new.cumulative_length.copy_(old.cumulative_length)
+            self._generation.give_back(slot)
+        self._slot, self._mask = larger, None
+        self.layers = larger.cache.layers
+
+    def call(self, model: Any, inputs: dict[str, Any]) -> Any:
+        """Call the model with this cache."""
+        tokens = inputs.get("input_ids")
+        if tokens is None:
+            tokens = inputs["inputs_embeds"]
+        decodes = self._length and tokens.shape[1] == 1 and self._result_type is not None
+        if decodes and inputs.get("return_dict") is True:
+            named = {name: value for name, value in inputs.items() if name != "past_key_values" and value is not None}
+            result = self._result_type(**self._slot.step(**named), past_key_values=self)
+        else:
+            result = model(**inputs)
+            self._result_type = type(result)
+        self._length += tokens.shape[1]
+        return result
+
+    def as_dynamic(self) -> Any:
+        """Return the same keys and values in the kind of cache that `generate` would have returned."""
+        dynamic = DynamicCache(config=self._generation.model.config.get_text_config(decoder=True))
+        for index, layer in enumerate(self.layers):
+            if layer.is_initialized:
+                dynamic.update(
+                    layer.keys[:, :, : self._length].clone(), layer.values[:, :, : self._length].clone(), index
+                )
+        return dynamic
+
+    def release(self) -> None:
+        """Give the memory back for the next call of `generate`."""
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            self.layers = []
+            self._generation.give_back(slot)
+
+
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"

@@ -1,0 +1,296 @@
+"""`model.generate` of transformers after `rs.optimize(model)`, compared with the plain model."""
+
+import copy
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers.models.llama.modeling_llama")
+import torch
+import transformers
+
+import rocsolid as rs
+from rocsolid.integrations import transformers as integration
+
+SIZES = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
+SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+}
+WINDOW = {"sliding_window": 6}
+MODELS: dict[str, Callable[[], Any]] = {
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, **SIZES)),
+    "gpt2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=1024, **SIZES)
+    ),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SMALL, **SIZES)),
+    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**SMALL, **WINDOW, **SIZES)),
+    "gemma2": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SMALL, **WINDOW, head_dim=8, **SIZES)),
+}
+
+
+class Pair:
+    """A model, its optimized form, and the device they are on."""
+
+    def __init__(self, name: str, backend: str) -> None:
+        torch.manual_seed(0)
+        self.device = "cpu" if backend == "record" else "cuda"
+        model = MODELS[name]().eval()
+        with torch.no_grad():  # the small weights of a fresh model give nearly equal logits for every token
+            for parameter in model.parameters():
+                parameter.mul_(4)
+        self.plain = model.to(self.device)
+        self.backend = backend
+        self.fast = self.optimize(copy.deepcopy(self.plain))
+
+    def optimize(self, model: Any) -> Any:
+        def capture(function: Any) -> Any:
+            return rs.capture(function, backend=self.backend)
+
+        return integration.optimize_generate(model, capture, devices=("cpu", "cuda"))
+
+    def ids(self, rows: int = 1, length: int = 5) -> Any:
+        return torch.randint(2, 64, (rows, length), device=self.device)
+
+    def same(self, ids: Any = None, **options: Any) -> Any:
+        """Generate with both, compare the tokens, and return those of the optimized model."""
+        ids = self.ids() if ids is None else ids
+        options = {"max_new_tokens": 12, "do_sample": False, **options}
+        results = []
+        for model in (self.plain, self.fast):
+            torch.manual_seed(3)
+            results.append(model.generate(ids, **options))
+        want, got = results
+        assert type(got) is type(want)
+        assert torch.equal(*(x if isinstance(x, torch.Tensor) else x.sequences for x in (got, want)))
+        return got
+
+    @property
+    def replays(self) -> int:
+        slots = self.fast.rocsolid._free
+        return sum(slot.step.report().replays for slot in slots)
+
+    def explained(self) -> str:
+        return str(self.fast.explain())
+
+
+@pytest.fixture(params=["record", pytest.param("device", marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def llama(backend: str) -> Pair:
+    return Pair("llama", backend)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_model_replays_its_decode_step(name: str, backend: str) -> None:
+    pair = Pair(name, backend)
+    for rows, length in ((1, 5), (1, 5), (3, 9), (1, 1)):
+        ids = pair.ids(rows, length)
+        mask = torch.ones_like(ids)
+        mask[0, : length // 2] = 0  # on the left
+        pair.same(ids)
+        pair.same(ids, attention_mask=mask)
+    assert pair.replays >= 50, pair.explained()
+
+
+def test_sampling_draws_the_same_numbers(llama: Pair) -> None:
+    for options in ({}, {"top_k": 5, "temperature": 0.7}, {"num_return_sequences": 3}, {"top_p": 0.8}):
+        for _ in range(2):
+            llama.same(do_sample=True, **options)
+    assert llama.replays > 50
+
+
+def test_cache_grows_by_bucket(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "_SMALLEST_BUCKET", 8)
+    ids = llama.ids(2, 5)
+    mask = torch.ones_like(ids)
+    mask[0, :2] = 0
+    for _ in range(2):
+        llama.same(ids, max_new_tokens=40)
+        llama.same(ids, max_new_tokens=40, attention_mask=mask)
+    assert "2 × 8, 2 × 16, 2 × 32, 2 × 64" in llama.explained()
+
+
+def test_streamers_stopping_criteria_and_processors(llama: Pair) -> None:
+    class Streamer:
+        def __init__(self) -> None:
+            self.tokens: list[int] = []
+
+        def put(self, value: Any) -> None:
+            self.tokens += value.flatten().tolist()
+
+        def end(self) -> None:
+            self.tokens.append(-1)
+
+    ids = llama.ids()
+    streamers = [Streamer(), Streamer()]
+    for model, streamer in zip((llama.plain, llama.fast), streamers, strict=True):
+        model.generate(ids, max_new_tokens=9, do_sample=False, streamer=streamer)
+    assert streamers[0].tokens == streamers[1].tokens
+    stop = [lambda ids, _scores, **_: torch.full((ids.shape[0],), ids.shape[1] > 9, device=ids.device)]
+    assert llama.same(ids, stopping_criteria=stop).shape[1] == 10
+    llama.same(ids, repetition_penalty=1.3, no_repeat_ngram_size=2)
+    tokens = llama.same(ids)
+    assert llama.same(ids, eos_token_id=int(tokens[0, 8])).shape[1] <= 9
+
+
+def test_results_with_everything_have_the_same_types(llama: Pair) -> None:
+    options = {
+        "return_dict_in_generate": True, "output_scores": True, "output_logits": True, "output_hidden_states": True,
+    }  # fmt: skip
+    ids = llama.ids()
+    want, got = (
+        model.generate(ids, max_new_tokens=6, do_sample=False, **options) for model in (llama.plain, llama.fast)
+    )
+    assert type(got.past_key_values) is type(want.past_key_values)
+    for name in ("scores", "logits"):
+        for ours, theirs in zip(got[name], want[name], strict=True):
+            torch.testing.assert_close(ours, theirs)
+    for ours, theirs in zip(got.hidden_states, want.hidden_states, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    for ours, theirs in zip(got.past_key_values.layers, want.past_key_values.layers, strict=True):
+        torch.testing.assert_close(ours.keys, theirs.keys)
+    # The returned cache can be passed to the next call.
+    longer = torch.cat([got.sequences, llama.ids(length=2)], 1)
+    again = [
+        model.generate(longer, past_key_values=result.past_key_values, max_new_tokens=4, do_sample=False)
+        for model, result in ((llama.plain, want), (llama.fast, got))
+    ]
+    assert torch.equal(*again)
+
+
+def test_embeddings_as_the_prompt(llama: Pair) -> None:
+    embeds = llama.plain.get_input_embeddings()(llama.ids()).detach()
+    want, got = (
+        model.generate(inputs_embeds=embeds, max_new_tokens=8, do_sample=False) for model in (llama.plain, llama.fast)
+    )
+    assert torch.equal(got, want)
+    assert llama.replays > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"num_beams": 3}, "beam_search"),
+        ({"num_beams": 2, "do_sample": True}, "beam_sample"),
+        ({"prompt_lookup_num_tokens": 2}, "assisted_generation"),
+        ({"use_cache": False}, "uses none"),
+        ({"cache_implementation": "static", "disable_compile": True}, "cache_implementation="),
+        ({"prefill_chunk_size": 2}, "prefill_chunk_size="),
+    ],
+)
+def test_other_ways_to_generate_are_left_to_transformers(llama: Pair, options: dict[str, Any], reason: str) -> None:
+    llama.same(**options)
+    assert llama.replays == 0
+    assert f"1 call: {reason}" in llama.explained() or reason in llama.explained()
+    llama.same()
+    assert llama.replays > 0
+
+
+def test_assisted_decoding(llama: Pair) -> None:
+    assistant = copy.deepcopy(llama.plain)
+    llama.same(assistant_model=assistant)
+    # An optimized assistant makes its own calls of generate.
+    got = llama.plain.generate(llama.ids(), max_new_tokens=8, do_sample=False, assistant_model=llama.fast)
+    assert got.shape[1] == 13
+
+
+def test_changed_weights_are_used(llama: Pair) -> None:
+    ids = llama.ids()
+    before = llama.same(ids)
+    for change in (_scale_in_place, _replace_weight, _load_weights, lambda model: model.double(), _resize):
+        for model in (llama.plain, llama.fast):
+            torch.manual_seed(1)
+            change(model)
+        llama.same(ids)
+        after = llama.same(ids)
+    assert not torch.equal(before, after)
+
+
+def _scale_in_place(model: Any) -> None:
+    with torch.no_grad():
+        model.lm_head.weight.mul_(torch.linspace(-1, 1, 64, device=model.device)[:, None])
+
+
+def _replace_weight(model: Any) -> None:
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().flip(0))
+
+
+def _load_weights(model: Any) -> None:
+    model.load_state_dict({name: value * 0.9 for name, value in model.state_dict().items()})
+
+
+def _resize(model: Any) -> None:
+    model.resize_token_embeddings(80, mean_resizing=False)
+
+
+def test_training_mode_and_inference_mode(llama: Pair) -> None:
+    with torch.inference_mode():
+        llama.same()
+    llama.same()
+    with torch.inference_mode():
+        llama.same()
+    llama.fast.train()
+    llama.fast.generate(llama.ids(), max_new_tokens=3)
+    assert "1 call: the model is in training mode" in llama.explained()
+    assert llama.plain.training is False
+
+
+def test_undo_returns_the_plain_model(llama: Pair) -> None:
+    llama.same()
+    plain = llama.fast.undo()
+    assert type(plain) is type(llama.plain)
+    llama.same()
+    assert llama.replays == 0
+    assert "undo() was called" in llama.explained()
+    assert isinstance(copy.deepcopy(llama.fast), type(llama.plain))
+
+
+def test_threads_have_a_cache_each(llama: Pair) -> None:
+    prompts = [llama.ids() for _ in range(3)]
+    want = [llama.plain.generate(ids, max_new_tokens=8, do_sample=False) for ids in prompts]
+    got: list[Any] = [None] * 3
+
+    def work(index: int) -> None:
+        for _ in range(3):
+            got[index] = llama.fast.generate(prompts[index], max_new_tokens=8, do_sample=False)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(map(torch.equal, got, want))
+
+
+def test_step_that_cannot_be_captured_keeps_the_way_of_transformers(llama: Pair) -> None:
+    original = type(llama.fast.model).forward
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        return result if result.last_hidden_state.sum().item() else None
+
+    llama.fast.model.forward = forward.__get__(llama.fast.model)
+    llama.same()
+    llama.same()
+    assert "the decode step cannot be captured" in llama.explained()
+    assert llama.replays == 0
+
+
+def test_optimize_finds_the_model_by_its_class() -> None:
+    model = MODELS["llama"]().eval()
+    fast = rs.optimize(model)
+    assert isinstance(fast, transformers.LlamaForCausalLM)
+    assert str(fast.explain()).splitlines()[1].endswith("generate: was not called yet")
+    ids = torch.ones(1, 4, dtype=torch.long)
+    assert torch.equal(fast.generate(ids, max_new_tokens=4), model.generate(ids, max_new_tokens=4))
+    assert "the model is on cpu, and graphs need a GPU" in str(fast.explain())
