@@ -167,7 +167,7 @@ def _quantised() -> Built:
 def _generates() -> Built:
     import transformers
 
-    config = transformers.LlamaConfig(**_SMALL, num_key_value_heads=4, vocab_size=32000)
+    config = transformers.LlamaConfig(**LLAMA)
     model = Generates(transformers.LlamaForCausalLM(config).eval())
     return Built(model, (torch.randint(1, _WORDS, (1, 16)),), Step())
 
@@ -186,6 +186,7 @@ def _trains() -> Built:
 
 
 _SMALL: Final = {"hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 16, "intermediate_size": 2816}
+LLAMA: Final = {**_SMALL, "num_key_value_heads": 4, "vocab_size": 32000}
 MODELS: Final[Mapping[str, Callable[[], Built]]] = {
     "resnet50": _vision("resnet50"),
     "mobilenet_v3_large": _vision("mobilenet_v3_large"),
@@ -197,7 +198,7 @@ MODELS: Final[Mapping[str, Callable[[], Built]]] = {
     "densenet121": _vision("densenet121"),
     "bert": _text("Bert", 128),
     "gpt2": _text("GPT2", 64, use_cache=False),
-    "llama": _text("Llama", 32, {**_SMALL, "num_key_value_heads": 4, "vocab_size": 32000}, use_cache=False),
+    "llama": _text("Llama", 32, LLAMA, use_cache=False),
     "qwen3": _text(
         "Qwen3", 16, {**_SMALL, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 32000}, use_cache=False
     ),

@@ -28,6 +28,9 @@ def test_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     if page.stem == "pretend" and has_gpu():
         pytest.skip("pretending is for machines without an accelerator")
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    for library in ("transformers", "diffusers"):
+        if any(f"from {library} import" in block for block in blocks):
+            pytest.importorskip(library)
     script = tmp_path / "page.py"
     script.write_text("\n".join([QUICK, *blocks]))
     ran = run_python(str(script))

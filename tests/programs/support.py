@@ -14,6 +14,10 @@ from typing import Any
 import torch
 
 import rocsolid as rs
+from rocsolid.model.form import Form
+from rocsolid.model.optimize_report import OptimizeReport
+from rocsolid.optimize.first_call import FirstCall
+from rocsolid.optimize.optimized import Optimized, optimized_module
 
 RTOL, ATOL = 1e-4, 1e-5
 _MAX_DIFFERENCES = 6
@@ -22,6 +26,18 @@ _MAX_DIFFERENCES = 6
 def seed(number: int) -> None:
     torch.manual_seed(number)
     random.seed(number)
+
+
+def captured_part(module: Any) -> Any:
+    """What `rs.optimize` puts in the place of a part of a program; the form that wins is a graph of eager, without a race."""
+
+    def optimize_for(_: Any) -> Optimized:
+        report = OptimizeReport(
+            name="part", machine="", profile="fast", forms=(), chosen=Form.EAGER_GRAPH, why="a test", noise=0.0
+        )
+        return Optimized(rs.capture(module, backend="record").rocsolid, module, report)
+
+    return optimized_module(FirstCall(module, optimize_for))
 
 
 def leaves(value: Any, path: str = "result", seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:

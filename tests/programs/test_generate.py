@@ -249,6 +249,7 @@ def test_undo_returns_the_plain_model(llama: Pair) -> None:
     llama.same()
     plain = llama.fast.undo()
     assert type(plain) is type(llama.plain)
+    assert type(rs.optimize(llama.fast).rocsolid.model) is type(llama.plain)
     llama.same()
     assert llama.replays == 0
     assert "undo() was called" in llama.explained()

@@ -138,5 +138,8 @@ def _try_in_child(function: Callable[..., Any], call: Call, options: Options, pr
     """Capture the call in a child process. Returns what went wrong; empty when it worked or cannot be tried."""
     from rocsolid.api.safety import try_in_child_process
 
-    work = {"capture": replace(options, annotate=""), "precautions": replace(precautions, try_in_child=False)}
+    work = {
+        "capture": replace(options, annotate="", undo_writes=None),
+        "precautions": replace(precautions, try_in_child=False),
+    }
     return try_in_child_process("capturing", work, (function, call.args, call.kwargs), _CHILD_DEADLINE_S)

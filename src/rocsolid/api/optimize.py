@@ -66,7 +66,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         model: any callable or module. Call `rs.optimize` in the grad mode in which the model will be used.
         example_inputs: a tensor, a tuple of arguments, a dict of named ones, `(args, kwargs)`, or a list of such examples. When left
             out, the first call is the example: it runs in eager, and the forms are measured before it returns. Programs of other
-            libraries are recognised: with a model of transformers, `generate` is optimized.
+            libraries are recognised: `generate` of transformers, pipelines of diffusers, policies with `select_action`.
         profile: the profile to compile with when no plan is given.
         plan: a plan, or the path of a plan file.
         budget_s: about how long the whole call may take; forms for which no time is left are skipped and listed as skipped in the report.
@@ -107,7 +107,8 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         def from_first_call(part: Callable[..., Any]) -> Any:
             return optimized_module(FirstCall(part, lambda call: optimize_for(part, (call.args, call.kwargs))))
 
-        program = _optimize_program(model, partial(_capture_function, buckets=buckets, verify=verify))
+        capture_function = partial(_capture_function, buckets=buckets, verify=verify)
+        program = _optimize_program(model, capture_function, from_first_call)
         return from_first_call(model) if program is None else program
     examples = to_examples(example_inputs)
 
@@ -152,13 +153,25 @@ def _capture_function(function: Callable[..., Any], **options: Any) -> Captured:
     return found
 
 
-def _optimize_program(model: Any, capture_part: Callable[..., Captured]) -> Any:
-    """Optimize a program of another library that has more than one call; None if this is none."""
-    if "transformers" in sys.modules and hasattr(model, "generate"):
+def _optimize_program(
+    program: Any, capture_function: Callable[..., Captured], optimize_part: Callable[[Any], Any]
+) -> Any:
+    """Optimize a program of another library that makes several calls of models; None if this is none."""
+    if "transformers" in sys.modules and hasattr(program, "generate"):
         from rocsolid.integrations import transformers
 
-        if transformers.is_generator(model):
-            return transformers.optimize_generate(model, capture_part)
+        if transformers.is_generator(program):
+            return transformers.optimize_generate(program, capture_function)
+    if "diffusers" in sys.modules and hasattr(program, "components"):
+        from rocsolid.integrations import diffusers
+
+        if diffusers.is_pipeline(program):
+            return diffusers.optimize_pipeline(program, optimize_part)
+    if hasattr(program, "select_action"):
+        from rocsolid.integrations import policies
+
+        if policies.is_policy(program):
+            return policies.optimize_policy(program, optimize_part)
     return None
 
 

@@ -37,6 +37,8 @@ def is_generator(model: Any) -> bool:
 
 def optimize_generate(model: Any, capture: Capture, *, devices: Sequence[str] = ("cuda",)) -> Any:
     """Return the model with a faster `generate`; `devices` are the types of device on which `capture` makes graphs."""
+    if isinstance(model, GeneratingModel):
+        model = model.undo()  # optimized again
     hook = inspect.signature(model._prepare_cache_for_generation).parameters  # noqa: SLF001 - where `generate` makes its cache
     if not set(hook) >= _HOOK_ARGUMENTS or not hasattr(StaticLayer(max_cache_len=1), "cumulative_length"):
         msg = (
@@ -178,6 +180,7 @@ class _Generation:
             (model.device.type not in self._devices, f"the model is on {model.device}, and graphs need a GPU"),
             (model.training, "the model is in training mode"),
             (len(set(getattr(model, "hf_device_map", {}).values())) > 1, "the model is on several devices"),
+            ((getattr(model, "_tp_size", None) or 1) > 1, "the model is split over several GPUs"),
             (model.config.is_encoder_decoder, "encoder and decoder have a cache each"),
             (mode.value not in _MODES, f"{mode.value} moves or shortens the cache between steps"),
             (generation_config.cache_implementation is not None, "cache_implementation= is set"),
@@ -198,8 +201,9 @@ class _Generation:
         while bucket < length:
             bucket *= 2
         model = self._model
+        stream = torch.cuda.current_stream(model.device).cuda_stream if model.device.type == "cuda" else 0
         # Torch allows writes to a tensor made in inference mode only in that mode.
-        key = rows, bucket, torch.is_inference_mode_enabled()
+        key = rows, bucket, torch.is_inference_mode_enabled(), stream
         where = model.dtype, model.device
         with self._lock:
             for slot in [slot for slot in self._free if slot.where != where]:
@@ -216,8 +220,11 @@ class _Generation:
         """Keep a cache and its graph for the next call."""
         report = slot.step.report()
         with self._lock:
-            if report.refusals and not report.captures:  # a static cache without a graph would only be slower
-                self._refused = report.refusals[0].message
+            if (
+                report.refusals and report.replays == slot.replays
+            ):  # a static cache without a graph would only be slower
+                self._refused = report.refusals[-1].message
+            slot.replays = report.replays
             self._free.append(slot)
             while len(self._free) > (0 if self._undone else _MAX_KEPT_CACHES):
                 self._drop(self._free[0])
@@ -266,9 +273,10 @@ class _Generation:
 class _Slot:
     """A static cache of one size, and the captured decode step that reads and writes it."""
 
-    def __init__(self, model: Any, key: tuple[int, int, bool], where: tuple[Any, Any], capture: Capture) -> None:
+    def __init__(self, model: Any, key: tuple[Any, ...], where: tuple[Any, Any], capture: Capture) -> None:
         self.key, self.where = key, where
-        self.rows, self.bucket, _ = key
+        self.rows, self.bucket = key[:2]
+        self.replays = 0  # when it was last given back
         bucket = self.bucket
         self.cache = cache = _full_length_cache(model, bucket)
 
@@ -277,7 +285,11 @@ class _Slot:
             result.pop("past_key_values", None)
             return result
 
-        self.step = capture(decode_step)
+        def undo_step() -> None:
+            for layer in cache.layers:  # keys and values of the same token are written again
+                layer.cumulative_length.sub_(1)
+
+        self.step = capture(decode_step).with_undo(undo_step)
 
 
 def _full_length_cache(model: Any, bucket: int) -> Any:

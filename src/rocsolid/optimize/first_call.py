@@ -19,7 +19,7 @@ from rocsolid.runtime.capture.captured import Captured
 class FirstCall(Optimized):
     """A model that waits for its first call, and is then optimized with the arguments of that call.
 
-    Calls in training mode, while a graph is captured or while torch traces run in eager and are not the example. Other threads run in
+    Calls that train, while a graph is captured or while torch traces run in eager and are not the example. Other threads run in
     eager until the model is optimized.
     """
 
@@ -61,7 +61,8 @@ class FirstCall(Optimized):
 
     def _is_no_example(self) -> bool:
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        return capturing or torch.compiler.is_compiling() or bool(getattr(self._model, "training", False))
+        trains = torch.is_grad_enabled() and getattr(self._model, "training", False)
+        return capturing or torch.compiler.is_compiling() or bool(trains)
 
     def _optimize(self, example: Example) -> None:
         try:

@@ -220,3 +220,30 @@ def test_warm_restores_tensors_and_random_numbers(target: Any) -> None:
     g.freeze()
     g(inputs[0])
     assert g.report().replays == 1
+
+
+def test_state_is_checked_while_the_gpu_works_if_writes_can_be_undone(target: Any) -> None:
+    cache, length = torch.zeros(4, device=target.device), torch.zeros(1, dtype=torch.long, device=target.device)
+    factor = {"value": 2.0}
+    undone = []
+
+    def append(x: Any) -> Any:
+        cache.index_copy_(0, length, x * factor["value"])
+        length.add_(1)
+        return cache.sum()
+
+    def undo() -> None:
+        undone.append(length.item())
+        length.sub_(1)
+
+    captured = target.capture(append).with_undo(undo)
+    x = torch.ones(1, device=target.device)
+    assert [captured(x).item() for _ in range(3)] == [2, 4, 6]
+    factor["value"] = 5.0
+    assert captured(x).item() == 11
+    assert undone == [4]
+    assert cache.tolist() == [2, 2, 2, 5]
+    assert length.tolist() == [4]
+    report = captured.report()
+    assert report.replays == 2
+    assert len(report.invalidated) == 1

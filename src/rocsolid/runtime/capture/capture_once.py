@@ -171,6 +171,7 @@ def _capture_inference(
             effects=first.effects,
             output_mode=options.outputs,
             constants=first.constants,
+            undo_writes=options.undo_writes,
         )
         Verifier(function, call, options, initial).verify(entry)
     except BaseException:

@@ -10,6 +10,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import is_
 from typing import Any, Final
 
@@ -602,6 +603,15 @@ class Captured:
     def with_function(self, function: Function) -> "Captured":
         """Return a captured function with the same options, without graphs, for another function."""
         return type(self)(function, self._options, self._precautions, self._try_in_child)
+
+    def with_undo(self, undo_writes: Callable[[], None]) -> "Captured":
+        """Return a captured function that checks its Python-side state while the GPU works, although it writes to tensors.
+
+        If the state has changed, `undo_writes` is called before the function runs in eager. It must restore what the replay wrote,
+        as far as eager does not write it again.
+        """
+        options = replace(self._options, undo_writes=undo_writes)
+        return type(self)(self._function(), options, self._precautions, self._try_in_child)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Captured":
         return self.with_function(copy.deepcopy(self._function(), memo))

@@ -127,6 +127,9 @@ class Entry:
     check_before_replay: (
         bool  # check the captured state before the replay, because a replay changes state (writes, random numbers)
     )
+    undo_writes: (
+        Callable[[], None] | None
+    )  # takes back what a replay wrote to state, so that the check can follow the replay
     copy_in: CopyIn
     replay: Callable[[], None]
     make_result: MakeResult
@@ -173,6 +176,8 @@ class Entry:
                 return SEGMENT_FAILED
             # The replay only launched the work, so the CPU checks this while the GPU runs it.
             if not (self.check_before_replay or self.state_check() or self.captured_state.is_unchanged()):
+                if self.undo_writes is not None:
+                    self.undo_writes()
                 return INVALID
             stats.replays += 1
             return result
@@ -270,6 +275,7 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
     output_mode: str = "clone",
     training: "TrainingStep | None" = None,
     constants: Sequence[Any] = (),
+    undo_writes: Callable[[], None] | None = None,
 ) -> Entry:
     """Return an entry with everything prepared that a replay needs."""
     static_inputs = [buffer.tensor for buffer in buffers]
@@ -307,7 +313,10 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         mutates=effects.paths(call),
         writes=bool(effects.arguments or effects.state),
         state_storages=effects.storages(captured_state.tensors),
-        check_before_replay=bool(training or effects.arguments or effects.state or effects.draws_random),
+        check_before_replay=bool(
+            training or effects.arguments or (effects.state and undo_writes is None) or effects.draws_random
+        ),
+        undo_writes=undo_writes,
         copy_in=copy_in,
         replay=graph.replay,
         make_result=make_result,

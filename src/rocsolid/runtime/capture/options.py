@@ -107,6 +107,7 @@ class Options:
     keep_graph: bool = False
     annotate: str = ""  # the folder for traces of captures; empty: none are written
     simulate: str = ""
+    undo_writes: Callable[[], None] | None = None  # see `Captured.with_undo`
     tolerance: Tolerance = field(init=False)  # how much a replay may differ from eager
 
     def __post_init__(self) -> None:
