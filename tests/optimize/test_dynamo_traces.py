@@ -289,3 +289,20 @@ def test_dropped_guards_are_collected_and_their_warnings_hidden(
     assert not torch._dynamo.config.caching_precompile
     assert precompile._PATH_PREFIX.get()() != str(tmp_path)
     assert not [m for m in caplog.messages if "dropped" in m]
+
+
+def test_no_traces_of_classes_that_torch_cannot_save(tmp_path: Path) -> None:
+    class Local(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x
+
+    class Setting:
+        """An object that a model refers to."""
+
+    with_object, top_level = torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    with_object.setting = Setting()
+    for model in (Local(), torch.nn.Sequential(Local()), with_object):
+        traces = DynamoTraces(model, tmp_path / "key.bin")
+        assert not traces.enabled, "torch 2.11 would compile the model, refuse to save it, and compile it again"
+        assert traces.model is model
+    assert DynamoTraces(top_level, tmp_path / "key.bin").enabled

@@ -30,7 +30,9 @@ class DynamoTraces:
     def __init__(self, model: Any, file: Path | None) -> None:
         """Without a file, no traces are saved or used."""
         can_be_wrapped = isinstance(model, torch.nn.Module) and inspect.ismethod(model.forward)
-        self._file = file.with_suffix(".traces") if file and can_be_wrapped else None
+        # Torch refuses to save guards on objects of nested classes, after it has compiled the model: decided here, it compiles once.
+        keeps_traces = file and can_be_wrapped and not _has_nested_class(model)
+        self._file = file.with_suffix(".traces") if file and keeps_traces else None
         self._model = model
         self._wrapper = UniqueCodeWrapper(model) if self._file else None
         self._saved: dict[str, bytes] = {}
@@ -90,3 +92,15 @@ class DynamoTraces:
         if new_traces and descriptions is not None:
             encoded = {key: base64.b64encode(entry).decode("ascii") for key, entry in new_traces.items()}
             user_cache.write(self._file, json.dumps({"guards": descriptions, "traces": encoded}).encode())
+
+
+def _has_nested_class(model: torch.nn.Module) -> bool:
+    """Whether a part of the model, or an object that a part refers to, has a class that is defined in a function or in a class."""
+    values = [value for part in model.modules() for value in (part, *vars(part).values())]
+    items = [
+        item
+        for value in values
+        if isinstance(value, (dict, list, tuple))
+        for item in (value.values() if isinstance(value, dict) else value)
+    ]
+    return any(type(x).__qualname__ != type(x).__name__ and not isinstance(x, tuple) for x in (*values, *items))
