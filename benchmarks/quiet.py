@@ -1,20 +1,25 @@
 """Measure methods one process at a time: nothing else runs while a method is measured.
 
     python -m benchmarks.quiet --models bert resnet50 --out evidence/quiet-on-h200.json
+    python -m benchmarks.quiet --cold --models bert ten_step_denoiser
     python -m benchmarks.quiet --draw evidence/quiet-on-h200.json docs/assets/speed-up.svg
 
 `benchmarks.run` keeps the processes of many models alive side by side, which slows down everything that is bound by the CPU.
 Here a process starts, warms up, is measured and ends before the next one starts; methods take turns, and every method has
-several processes. A first pass fills the compile caches, several processes at once, and is not measured.
+several processes. A first pass fills the compile caches, several processes at once, and is not measured. With `--cold` there is no
+such pass, every process has empty caches, and its set-up time is what a user waits the first time.
 """
 
 import argparse
 import json
 import math
+import os
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -65,6 +70,25 @@ def measure(models: Sequence[str], args: argparse.Namespace) -> dict[str, dict[s
 
 def _one(model: str, method: str, args: argparse.Namespace) -> dict[str, Any]:
     running = QuietCell(model, method, "cuda", args.dtype)
+    with empty_caches() if args.cold else nullcontext():
+        return _measured(running, args)
+
+
+@contextmanager
+def empty_caches() -> Iterator[None]:
+    """Processes that are started in the block have empty compile caches."""
+    names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME")
+    previous = {name: os.environ.get(name) for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {name: str(Path(folder) / name) for name in names}
+        try:
+            yield
+        finally:
+            for name, value in previous.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _measured(running: QuietCell, args: argparse.Namespace) -> dict[str, Any]:
     running.begin()
     try:
         running.wait(time.monotonic() + args.deadline)
@@ -74,7 +98,8 @@ def _one(model: str, method: str, args: argparse.Namespace) -> dict[str, Any]:
     finally:
         running.stop()
     record = running.record()
-    print(f"{model:20s} {method:16s} {record.get('median_ms', record.get('failed'))}", flush=True)
+    result = record.get("median_ms", record.get("failed"))
+    print(f"{running.model:20s} {running.method:16s} {result} set-up {record.get('setup_s')} s", flush=True)
     return record
 
 
@@ -166,6 +191,7 @@ def main() -> None:
     parser.add_argument(
         "--at-once", type=int, default=6, help="processes at a time while the caches are filled; 0: do not fill them"
     )
+    parser.add_argument("--cold", action="store_true", help="one process of every method, each with empty caches")
     parser.add_argument("--deadline", type=float, default=300, help="seconds for a process to be set up")
     parser.add_argument("--out", type=Path, help="write the record here")
     parser.add_argument("--draw", nargs=2, type=Path, metavar=("RECORD", "SVG"), help="draw a record")
@@ -180,7 +206,9 @@ def main() -> None:
         dtype=args.dtype,
         models={},
     )
-    if args.at_once:
+    if args.cold:
+        args.processes = 1
+    elif args.at_once:
         fill_caches(args.models, args)
     for name in args.models:
         record["models"] |= measure([name], args)
