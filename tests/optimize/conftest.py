@@ -9,7 +9,7 @@ import pytest
 def _no_settings_are_tried(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Compile no form twice, except in the tests of that."""
     if not request.module.__name__.endswith("test_tried_settings"):
-        monkeypatch.setattr("rocsolid.api.optimize._tried_on_cpu", lambda *_, **__: [])
+        monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: [])
 
 
 @pytest.fixture(autouse=True)

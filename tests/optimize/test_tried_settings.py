@@ -5,20 +5,27 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from tests.support import make_env
 
 import rocsolid as rs
+from rocsolid.catalog.profiles import resolve
 from rocsolid.catalog.registry import all_settings
 from rocsolid.errors import UsageError
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome
 from rocsolid.model.plan import Decision
+from rocsolid.model.platform import Platform
+from rocsolid.model.setting import Channel
+from rocsolid.numerics import Tolerance
 
 pytest.importorskip("torch")
 import torch
 
 from rocsolid.api import optimize as api
 from rocsolid.optimize import optimized
+from rocsolid.optimize.attention import ATTENTION, AttentionCalls, FlashAttention
 from rocsolid.optimize.autocast import has_bfloat16_instructions
+from rocsolid.optimize.form_race import TriedSetting
 from rocsolid.runtime.compiled import compile_with_plan
 
 pytestmark = pytest.mark.torch
@@ -208,6 +215,91 @@ def test_bfloat16_needs_instructions_of_the_cpu(monkeypatch: pytest.MonkeyPatch)
     assert not has_bfloat16_instructions()
 
 
-def test_freezing_is_for_the_cpu() -> None:
-    with pytest.raises(UsageError, match="freeze=True is for models on the CPU"):
+def test_freezing_is_tried_before_the_model_is_returned() -> None:
+    with pytest.raises(UsageError, match="freeze=True and progressive=True exclude each other"):
         rs.optimize(torch.sin, torch.ones(2), freeze=True, progressive=True)
+
+
+def tried_on(platform: Platform, arch: str, model: Any = torch.sin, *, freeze: bool = False) -> dict[str, Any]:
+    env = make_env(platform, arch=arch)
+    tried = api._tried_settings(model, resolve("fast", env), env, Tolerance(), freeze=freeze, on_device=True)
+    return {x.decision.id: x.decision.value for x in tried}
+
+
+def test_the_catalogue_declares_what_is_tried_on_a_gpu() -> None:
+    convolution = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1))
+    pdl, combo, layout = "inductor.triton.enable_pdl", "inductor.combo_kernels", "inductor.layout_optimization"
+    assert tried_on(Platform.CUDA, "sm_90") == {ATTENTION: "flash", pdl: True, combo: True}
+    assert tried_on(Platform.CUDA, "sm_80") == {combo: True}
+    assert tried_on(Platform.CUDA, "sm_80", freeze=True) == {FREEZING: True, combo: True}
+    assert tried_on(Platform.ROCM, "gfx942") == {}
+    assert tried_on(Platform.ROCM, "gfx942", convolution) == {layout: True}
+    with torch.enable_grad():
+        assert FREEZING not in tried_on(Platform.CUDA, "sm_80", freeze=True)
+
+
+def test_a_value_that_the_plan_forbids_or_has_already_is_not_tried() -> None:
+    combo = next(setting for setting in all_settings() if setting.id == "inductor.combo_kernels")
+    env = make_env(Platform.CUDA, arch="sm_80")
+    for value, guard in ((False, True), (True, False)):
+        decision = Decision(id=combo.id, value=value, channel=combo.channel, why="", profile="safe", guard=guard)
+        plan = rs.resolve("fast").with_decisions([decision])
+        assert not api._tried_settings(torch.sin, plan, env, Tolerance(), freeze=False, on_device=True)
+
+
+class Attends(torch.nn.Module):  # type: ignore[misc]
+    """A layer with attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Sequential(torch.nn.Linear(8, 8))
+
+    def forward(self, x: Any) -> Any:
+        heads = self.project(x).view(1, 4, 2, 4).transpose(1, 2)
+        seen = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        return x + seen.transpose(1, 2).reshape(1, 4, 8)
+
+
+def test_the_attention_kernel_is_chosen_while_the_model_is_traced() -> None:
+    torch._dynamo.reset()
+    graphs: list[list[str]] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append([str(node.args) for node in graph.graph.nodes if "_backend_from_string" in str(node.target)])
+        return graph.forward
+
+    x, wrap = torch.randn(1, 4, 8), FlashAttention()
+    layers = [Attends() for _ in range(3)]
+    for layer in layers:
+        compiled = torch.compile(wrap(layer.forward), backend=backend, fullgraph=True)
+        assert torch.allclose(compiled(x), layer(x), atol=1e-6)
+    assert len(graphs) == 1, "layers with the same code are compiled once"
+    assert graphs[0][:3] == ["('FLASH_ATTENTION',)", "('EFFICIENT_ATTENTION',)", "('MATH',)"]
+
+    captured = rs.capture(wrap(layers[0]), backend="record")
+    captured(x), captured(x)
+    layers[0].project[0].weight.data = torch.zeros(8, 8)  # moved to another address: this must be noticed
+    assert torch.allclose(captured(x), layers[0](x))
+
+    with AttentionCalls() as calls:
+        torch.nn.functional.relu(x)
+        assert not calls.seen
+        layers[0](x)
+        assert calls.seen
+
+
+def test_flash_attention_is_tried_for_models_with_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    decision = Decision(id=ATTENTION, value="flash", channel=Channel.SCOPE, why="", profile="optimize")
+    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: [TriedSetting(decision, 1.0)])
+    monkeypatch.setattr(
+        optimized,
+        "compile_with_plan",
+        lambda plan, model, **options: compile_with_plan(plan, model, backend="eager", **options),
+    )
+    x = torch.randn(1, 4, 8)
+    layer = Attends()
+    report = rs.optimize(layer, x).report()
+    [tried] = [form for form in report.forms if form.settings]
+    assert tried.label == "compiled, attention=flash"
+    assert tried.outcome in (FormOutcome.CHOSEN, FormOutcome.NOT_CHOSEN)
+    assert not [form for form in rs.optimize(layer.project, x).report().forms if form.settings]

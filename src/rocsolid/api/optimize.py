@@ -11,16 +11,22 @@ from rocsolid.api.safety import select_plan, try_in_child_process
 from rocsolid.catalog.registry import all_settings
 from rocsolid.errors import UsageError, require_number
 from rocsolid.model.bucket import Bucket
+from rocsolid.model.environment import Environment
+from rocsolid.model.optimize_report import OptimizeReport
 from rocsolid.model.plan import Decision, Plan
+from rocsolid.model.platform import Platform
 from rocsolid.model.progress import OnStep
-from rocsolid.model.setting import Channel
+from rocsolid.model.setting import Channel, on
 from rocsolid.numerics import Tolerance, limits_for
+from rocsolid.optimize.attention import ATTENTION, FLASH
 from rocsolid.optimize.autocast import AUTOCAST, has_bfloat16_instructions
+from rocsolid.optimize.child_race import NoChildRace, race_in_child
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.first_call import FirstCall
 from rocsolid.optimize.form_race import TriedSetting
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
 from rocsolid.optimize.progressive import Progressive
+from rocsolid.probe.pretended import pretended_chip
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.report.progress import steps_for
 from rocsolid.runtime.capture.captured import Captured, CapturedModule
@@ -30,6 +36,12 @@ from rocsolid.runtime.wrapped_module import refuse_distributed_wrapper
 from rocsolid.torchapi.pytree import flatten
 
 _COMPILE_DEADLINE_S: Final = 900.0
+_HAS_CUDNN_ATTENTION: Final = on(Platform.CUDA, archs=("sm_9", "sm_10", "sm_12"))
+_RACE_PLACES: Final = ("auto", "child", "process")
+_CHILD_SHARE: Final = (
+    0.6  # of the budget; this process needs the rest to set up the fastest form, or to race if the child fails
+)
+_MIN_CHILD_BUDGET_S: Final = 20.0
 
 
 def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
@@ -47,17 +59,21 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     rtol: float | None = None,
     atol: float | None = None,
     limit: float | None = None,
+    race_in: str = "auto",
     progress: bool | OnStep = False,
 ) -> Any:
     """Compile, capture, verify and measure every form of a model on an example; return the fastest form with correct results.
 
     The forms are eager, compiled as a whole, and compiled by region (its repeated layers), each also captured as one CUDA graph or
-    HIP graph. All forms are measured in interleaved rounds.
+    HIP graph. All forms are measured in interleaved rounds. On a GPU this happens in a child process, and only the fastest form is set
+    up and verified in this one: each further graph of a process can slow down all its graphs.
 
-    On the CPU nothing is captured. Instead settings that matter there are tried one after the other with the fastest compiled form,
-    and kept if they make it faster: the C++ wrapper, C++ kernels for matrix products, with `freeze=True` constant weights, and with a
-    `limit` of 0.004 or more bfloat16, where the CPU has instructions for it. Those whose set-up would end after `budget_s`, or 60 s
-    without a budget, are listed as skipped.
+    Then settings of the compiler are tried one after the other with the fastest compiled form, and kept if they make it faster. On
+    the CPU, where nothing is captured: the C++ wrapper, C++ kernels for matrix products, and with a `limit` of 0.004 or more bfloat16,
+    where the CPU has instructions for it. On CUDA: combined kernels and, since Hopper, programmatic dependent
+    launch and flash attention where torch chooses cuDNN. On ROCm:
+    channels-last convolutions. With `freeze=True` everywhere: constant weights. Those whose set-up would end after `budget_s`, or
+    60 s without a budget, are listed as skipped.
 
     A form whose results differ from eager is compared with the model in higher precision, and so is eager. It is excluded if its error
     is more than 1.1 times eager's; the report shows both errors.
@@ -69,18 +85,20 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
             libraries are recognised: `generate` of transformers, pipelines of diffusers, policies with `select_action`.
         profile: the profile to compile with when no plan is given.
         plan: a plan, or the path of a plan file.
-        budget_s: about how long the whole call may take; forms for which no time is left are skipped and listed as skipped in the report.
+        budget_s: how long the whole call may take; forms for which no time is left are skipped and listed as skipped in the report.
         buckets: sizes that changing dimensions are padded to, as for `rs.capture`.
         verify: how often replays are compared with eager, as for `rs.capture`.
         progressive: return immediately with an eager form, compile in the background (first in a child process), and switch to the
             compiled form when it is verified and faster; `wait()` blocks until this has ended.
-        freeze: on the CPU, also try weights as constants of the compiled code, for inference under `torch.no_grad()` or
+        freeze: also try weights as constants of the compiled code, for inference under `torch.no_grad()` or
             `torch.inference_mode()`. If they are changed later, the model runs in eager from then on; writes through `.data` and
             replaced parameters are not noticed.
         artefacts: folder in which compiled code is saved for the next process; by default a folder in the user's cache.
         rtol: allowed relative difference of each element from eager; depends on the dtype when left out.
         atol: allowed absolute difference of each element from eager.
         limit: relative L2 difference from eager that is accepted without comparing with higher precision.
+        race_in: where all forms are built and measured: 'child' (a child process, if the model can be pickled), 'process' (this
+            one), or 'auto': a child process for a model on a GPU. The report says where it was, and why.
         progress: True shows on stderr what is tried, how far it is and the best so far; a function is called with each `rs.Step`.
 
     Example:
@@ -98,10 +116,13 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     refuse_distributed_wrapper(model, "rs.optimize", "DistributedDataParallel")
     require_number("rs.optimize: budget_s", budget_s)
     parse_verify(verify)
+    if race_in not in _RACE_PLACES:
+        msg = f"rs.optimize: race_in={race_in!r}: use {', '.join(map(repr, _RACE_PLACES))}"
+        raise UsageError(msg)
     if example_inputs is None:
         optimize_for = partial(
             optimize, profile=profile, plan=plan, budget_s=budget_s, buckets=buckets, verify=verify, progressive=progressive,
-            artefacts=artefacts, freeze=freeze, rtol=rtol, atol=atol, limit=limit, progress=progress,
+            artefacts=artefacts, freeze=freeze, rtol=rtol, atol=atol, limit=limit, progress=progress, race_in=race_in,
         )  # fmt: skip
 
         def from_first_call(part: Callable[..., Any]) -> Any:
@@ -114,15 +135,27 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
 
     capture_function = partial(_capture_function, buckets=buckets, verify=verify, max_graphs=max(8, len(examples)))
     on_device = any(flatten((example.args, dict(example.kwargs)), "").on_device for example in examples)
-    selected_plan = select_plan(profile, plan, quick_environment())
+    env = quick_environment()
+    selected_plan = select_plan(profile, plan, env)
     capture_if_gpu = capture_function if on_device else None
     tolerance = Tolerance(rtol=rtol, atol=atol, limit=limit)
-    if freeze and (on_device or progressive):
-        msg = "rs.optimize: freeze=True is for models on the CPU, without progressive=True; on a GPU use a tuned plan"
+    if freeze and progressive:
+        msg = "rs.optimize: freeze=True and progressive=True exclude each other: settings are tried before the model is returned"
         raise UsageError(msg)
     if not progressive:
         folder = Path(artefacts) if artefacts is not None else None
         with steps_for(progress) as on_step:
+            options = {
+                "plan": selected_plan,
+                "buckets": buckets,
+                "verify": "off" if verify == "off" else "first",
+                "freeze": freeze,
+                "artefacts": folder.absolute() if folder else None,
+                "rtol": rtol,
+                "atol": atol,
+                "limit": limit,
+            }
+            in_child = race_in == "child" or (race_in == "auto" and on_device)
             return optimized(
                 model,
                 examples,
@@ -131,8 +164,11 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
                 budget_s=budget_s,
                 artefacts=folder,
                 tolerance=tolerance,
-                tried_settings=[] if on_device else _tried_on_cpu(tolerance, freeze=freeze),
+                tried_settings=_tried_settings(
+                    model, selected_plan, env, tolerance, freeze=freeze, on_device=on_device
+                ),
                 on_step=on_step,
+                child_race=partial(_race_in_child, model, examples, options, budget_s, on_step) if in_child else None,
             )
     deadline_s = _COMPILE_DEADLINE_S if budget_s is None else budget_s
     progressive_model = Progressive(
@@ -175,22 +211,71 @@ def _optimize_program(
     return None
 
 
-def _tried_on_cpu(tolerance: Tolerance, *, freeze: bool) -> list[TriedSetting]:
-    """The settings that are tried for a model on the CPU, those with the shortest set-up first."""
+def _tried_settings(
+    model: Callable[..., Any], plan: Plan, env: Environment, tolerance: Tolerance, *, freeze: bool, on_device: bool
+) -> list[TriedSetting]:
+    """The settings that are tried for a model on this device, those with the shortest set-up first.
+
+    The catalogue declares them. Values that the plan's guards forbid are not tried.
+    """
     import torch
 
     tried = []
-    why = "rs.optimize tries it on the CPU."
-    if (tolerance.limit or 0.0) >= limits_for(torch.bfloat16).rounding and has_bfloat16_instructions():
+    why = f"rs.optimize tries it on the {'GPU' if on_device else 'CPU'}."
+    may_use_bfloat16 = not on_device and (tolerance.limit or 0.0) >= limits_for(torch.bfloat16).rounding
+    if may_use_bfloat16 and has_bfloat16_instructions():
         autocast = Decision(id=AUTOCAST, value="bfloat16", channel=Channel.SCOPE, why=why, profile="optimize")
         tried.append(TriedSetting(autocast, 1.0))
+    if on_device and torch.backends.cuda.cudnn_sdp_enabled() and _HAS_CUDNN_ATTENTION.holds(env):
+        flash = Decision(id=ATTENTION, value=FLASH, channel=Channel.SCOPE, why=why, profile="optimize")
+        tried.append(TriedSetting(flash, 1.0))
     for setting in all_settings():
-        value = setting.tried_on_cpu
-        if value is None or (setting.id == "inductor.freezing" and (torch.is_grad_enabled() or not freeze)):
+        value = setting.tried_on_gpu if on_device else setting.tried_on_cpu
+        if value is None or not value.when.holds(env) or not setting.valid.holds(env):
+            continue
+        decided = plan.get(setting.id)
+        if decided is not None and (decided.guard or decided.value == value.value):
+            continue
+        if setting.id == "inductor.freezing" and (torch.is_grad_enabled() or not freeze):
+            continue
+        if value.needs_convolution and not _has_convolution(model):
             continue
         decision = Decision(id=setting.id, value=value.value, channel=setting.channel, why=why, profile="optimize")
         tried.append(TriedSetting(decision, value.setup_factor))
     return sorted(tried, key=lambda x: x.setup_factor)
+
+
+def _has_convolution(model: Callable[..., Any]) -> bool:
+    import torch
+
+    kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+    return isinstance(model, torch.nn.Module) and any(isinstance(part, kinds) for part in model.modules())
+
+
+def _race_in_child(
+    model: Callable[..., Any],
+    examples: Sequence[Example],
+    options: Mapping[str, Any],
+    budget_s: float | None,
+    on_step: OnStep,
+) -> OptimizeReport | NoChildRace:
+    """Call `rs.optimize` in a child process, with a part of the budget."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return NoChildRace("it is one of several processes of torch.distributed, and a child process would not be")
+    if pretended_chip():
+        return NoChildRace("the GPU is only pretended")
+    if budget_s is not None and budget_s < _MIN_CHILD_BUDGET_S:
+        return NoChildRace(f"a child process takes seconds to start, and budget_s is {budget_s:g}")
+    return race_in_child(
+        optimize,
+        model,
+        examples,
+        {**options, "race_in": "process"},
+        budget_s=budget_s * _CHILD_SHARE if budget_s is not None else None,
+        on_step=on_step,
+    )
 
 
 def _compile_in_child(model: Callable[..., Any], examples: Sequence[Example], plan: Plan, deadline_s: float) -> str:

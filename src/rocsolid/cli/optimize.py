@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--freeze",
         action="store_true",
-        help="on the CPU, also try weights as constants of the compiled code (inference)",
+        help="also try weights as constants of the compiled code (inference)",
     )
     parser.add_argument("--grad", action="store_true", help="run with gradients enabled (default: under torch.no_grad)")
     add_output(parser, ("text", "json", "html"))

@@ -27,6 +27,8 @@ class FormOutcome(Enum):
 
 RATIO_NOTE = "ratios compare with eager in the same rounds; the times of different lines come from different rounds"
 
+SLOW_REPLAYS = "on an H200, all graphs of a process replay 10 to 20 % slower after the second capture"
+
 
 def form_label(form: Form, settings: Mapping[str, Value]) -> str:
     """Return a form and its settings as text, such as `compiled, cpp_wrapper=True`."""
@@ -81,6 +83,10 @@ class OptimizeReport(NotebookResult):
     why: str
     noise: float  # eager is measured twice in the same comparison; this is the relative difference
     example_count: int = 1
+    raced_in: str = (
+        ""  # where the forms were measured, if that was not simply this process: "a child process", or why not there
+    )
+    graphs_captured: int = 0  # graphs that rocsolid has captured in this process so far
     unused_because: str = ""  # why the model runs in eager now instead of the chosen form: it has changed
     longest_call_ms: float | None = None  # the slowest call of the model while it was compiled in the background
     late_compiles: int = 0  # compiles within calls, since the form is in use: these calls differed from the examples
@@ -101,9 +107,13 @@ class OptimizeReport(NotebookResult):
             "rocsolid_refused_compiles_total": self.refused_compiles,
         }
 
-    def service_notes(self) -> list[str]:
-        """Return sentences about the calls since the form is in use."""
-        notes = []
+    def notes(self) -> list[str]:
+        """Return sentences about where the forms were measured, and about the calls since the form is in use."""
+        notes = [f"the forms were measured in {self.raced_in}"] if self.raced_in else []
+        if self.graphs_captured > 1:
+            notes.append(f"{self.graphs_captured} graphs were captured in this process: {SLOW_REPLAYS}")
+        elif self.graphs_captured:
+            notes.append("1 graph was captured in this process")
         if self.unused_because:
             notes.append(f"not in use: {self.unused_because}; the model runs in eager")
         if self.late_compiles:
@@ -134,4 +144,4 @@ class OptimizeReport(NotebookResult):
         ]
         if any(form.settings for form in self.forms):
             lines.append(f"  {RATIO_NOTE}")
-        return "\n".join([*lines, *(f"  {note}" for note in self.service_notes())])
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes())])

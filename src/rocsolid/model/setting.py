@@ -127,6 +127,8 @@ class Tried:
 
     value: Value
     setup_factor: float  # how much longer the set-up may take with it: an estimate, which only decides what is skipped
+    when: Condition = EVERYWHERE  # only there
+    needs_convolution: bool = False  # only for models with convolutions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,7 @@ class Setting:
     hazards: tuple[Hazard, ...] = ()  # the first that applies is used
     candidates: tuple[Value, ...] = ()  # values that the tuner tries
     tried_on_cpu: Tried | None = None  # what rs.optimize tries for a model on the CPU
+    tried_on_gpu: Tried | None = None  # the same for a model on a GPU
     variable: Variable | None = None
     valid: Condition = EVERYWHERE  # the platforms and versions that have the setting
     via: Channel | None = None  # set if it differs from the channel of the owner
@@ -166,8 +169,7 @@ class Setting:
         yield from (advice.value for advice in self.recommendations)
         yield from (hazard.value for hazard in self.hazards if not hazard.contains)
         yield from self.candidates
-        if self.tried_on_cpu:
-            yield self.tried_on_cpu.value
+        yield from (tried.value for tried in (self.tried_on_cpu, self.tried_on_gpu) if tried)
 
     @property
     def id(self) -> str:

@@ -28,13 +28,25 @@ from rocsolid.runtime.capture.captured import Captured
 
 _FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
 _SETTING_RACE: Final = RaceLimits(seconds=5.0, rounds=15)
+_LONG_SETUP_S: Final = 60.0  # without a budget, a form or setting whose set-up is expected to take longer is skipped
+_CALLS_IN_RACE: Final = 8  # of each form, at least
+_MAX_RACE_SHARE: Final = 0.3  # of the budget, kept for the race
+# In which order forms are set up: those that gain most for their set-up time first, a graph before the form that it shares a compile with.
+_SETUP_ORDER: Final = (
+    Form.EAGER,
+    Form.EAGER_GRAPH,
+    Form.REGIONAL_GRAPH,
+    Form.REGIONAL,
+    Form.COMPILED_GRAPH,
+    Form.COMPILED,
+)
 Forms = Mapping[Form, MakeForm]
 
 
 class MakeForms(Protocol):
-    """Returns how to make each form of a model with these settings besides the plan's; a compile has `deadline_s` seconds."""
+    """Returns how to make each form of a model with these settings besides the plan's; compiles end at `ends_at`."""
 
-    def __call__(self, settings: Sequence[Decision] = ..., deadline_s: float | None = ...) -> Forms:
+    def __call__(self, settings: Sequence[Decision] = ..., ends_at: float = ...) -> Forms:
         """Return a function for each form, which makes it."""
 
 
@@ -71,6 +83,7 @@ class FormRace:
     expected: Sequence[Expectation]
     deadline: float
     on_step: OnStep = ignore_step
+    unrolled_steps: int = 0  # how often compiling the whole model compiles the region again; 0 if that is not known
 
     def run(
         self,
@@ -86,10 +99,13 @@ class FormRace:
         it is prepared once more without them.
         """
         forms = raced_forms(makers, settings or {})
-        for index, raced in enumerate(forms):
+        form_deadline = float("inf")
+        for index, raced in enumerate(sorted(forms, key=lambda x: _SETUP_ORDER.index(x.form))):
             what = "running eager" if raced.form is Form.EAGER else f"setting up and verifying {raced.label!r}"
             self.on_step(Step(what=what, done=index, total=len(forms) + 1))
-            form_deadline = float("inf") if raced.form is Form.EAGER else self.deadline
+            if why := self._takes_too_long(raced, forms, form_deadline):
+                raced.result = replace(raced.result, why=why)
+                continue
             with tracing(raced.form) as uses_traces:
                 prepare(raced, self.examples, self.expected, form_deadline)
             if uses_traces and raced.result.outcome is FormOutcome.FAILED:
@@ -99,11 +115,37 @@ class FormRace:
                 raced.result = replace(raced.result, outcome=FormOutcome.CHOSEN, why=why)
                 _log.warning("%s", why)
                 return RaceOutcome(forms=forms, winner=raced, why=why, noise=0.0)
-        remaining_s = max(1.0, min(limits.seconds, self.deadline - time.perf_counter()))
-        times = run_race(forms, self.examples, RaceLimits(remaining_s, limits.rounds), self.on_step)
+            if raced.form is Form.EAGER:
+                form_deadline = self.deadline - self._race_s(raced, len(forms))
+        times = run_race(forms, self.examples, self._within_budget(limits), self.on_step)
         winner, why = choose_winner(forms, times)
         close_others(forms, winner)
         return RaceOutcome(forms=forms, winner=winner, why=why, noise=times.noise)
+
+    def _within_budget(self, limits: RaceLimits) -> RaceLimits:
+        return replace(limits, seconds=max(0.0, min(limits.seconds, self.deadline - time.perf_counter())))
+
+    def _race_s(self, eager: RacedForm, count: int) -> float:
+        """Return how much of the budget is kept for the race: what the shortest race takes if all forms are as slow as eager."""
+        call_s = eager.result.setup_s / 2  # it ran each example twice
+        return min(
+            _CALLS_IN_RACE * (count + 1) * call_s, _MAX_RACE_SHARE * max(0.0, self.deadline - time.perf_counter())
+        )
+
+    def _takes_too_long(self, raced: RacedForm, forms: Sequence[RacedForm], deadline: float) -> str:
+        """Return why a form that compiles the whole model is skipped, if it would compile the same step many times; otherwise ""."""
+        if raced.form.id != Form.COMPILED.id or not self.unrolled_steps:
+            return ""
+        same_compile = [other for other in forms if other is not raced and other.form.id == raced.form.id]
+        if any(other.function is not None for other in same_compile):
+            return ""
+        expected_s = self.unrolled_steps * max(
+            (x.result.setup_s for x in forms if x.form.id == Form.REGIONAL.id), default=0.0
+        )
+        left_s = min(deadline - time.perf_counter(), _LONG_SETUP_S if self.deadline == float("inf") else float("inf"))
+        if expected_s <= left_s:
+            return ""
+        return _too_long(expected_s, left_s, f"it would compile the same step {self.unrolled_steps} times: ")
 
     def try_setting(
         self,
@@ -120,12 +162,14 @@ class FormRace:
         settings = {**base.settings, tried_setting.decision.id: tried_setting.decision.value}
         remaining_s = deadline - time.perf_counter()
         decisions = [tried_settings[name].decision for name in settings]
-        tried = RacedForm(form=base.form, make=make_forms(decisions, remaining_s)[base.form], settings=settings)
+        tried = RacedForm(form=base.form, make=make_forms(decisions, deadline)[base.form], settings=settings)
         forms = [*outcome.forms, tried]
-        expected_s = base.result.setup_s * tried_setting.setup_factor
+        same_compile = [
+            x.result.setup_s for x in outcome.forms if x.form.id == base.form.id and x.settings == base.settings
+        ]
+        expected_s = max(same_compile, default=base.result.setup_s) * tried_setting.setup_factor
         if expected_s > remaining_s:
-            why = f"set-up would take about {expected_s:.0f} s and {max(0.0, remaining_s):.0f} s are left; budget_s= allows more"
-            tried.result = replace(tried.result, why=why)
+            tried.result = replace(tried.result, why=_too_long(expected_s, remaining_s))
             return replace(outcome, forms=forms)
         number = list(tried_settings).index(tried_setting.decision.id)
         self.on_step(Step(what=f"setting up and verifying {tried.label!r}", done=number, total=len(tried_settings)))
@@ -134,10 +178,14 @@ class FormRace:
             return replace(outcome, forms=forms)
         competing = [outcome.forms[0], *([outcome.winner] if outcome.winner.form is not Form.EAGER else []), tried]
         outcome.winner.result = replace(outcome.winner.result, outcome=FormOutcome.NOT_CHOSEN)
-        times = run_race(competing, self.examples, _SETTING_RACE, self.on_step)
+        times = run_race(competing, self.examples, self._within_budget(_SETTING_RACE), self.on_step)
         winner, why = choose_winner(competing, times)
         close_others(competing, winner)
         return RaceOutcome(forms=forms, winner=winner, why=why, noise=times.noise)
+
+
+def _too_long(expected_s: float, left_s: float, cause: str = "") -> str:
+    return f"{cause}set-up would take about {expected_s:.0f} s and {max(0.0, left_s):.0f} s are left; budget_s= allows more"
 
 
 def _fastest_compiled(outcome: RaceOutcome) -> RacedForm | None:

@@ -1,8 +1,10 @@
 """Measures every form of a model on the user's examples, and returns the fastest one with correct results."""
 
+import logging
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -14,25 +16,38 @@ from rocsolid.errors import UsageError
 from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.form import Form
 from rocsolid.model.log import log as _log
-from rocsolid.model.optimize_report import OptimizeReport
+from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport, form_label
 from rocsolid.model.plan import Decision, Plan, Tuned
 from rocsolid.model.progress import OnStep, ignore_step
 from rocsolid.numerics import Tolerance
+from rocsolid.optimize.attention import ATTENTION, AttentionCalls, FlashAttention
 from rocsolid.optimize.autocast import AUTOCAST, with_autocast
+from rocsolid.optimize.child_race import NoChildRace
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.form_race import FormRace, Forms, MakeForms, RaceOutcome, TriedSetting
+from rocsolid.optimize.prewarm import prewarm_libraries
 from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prepare
-from rocsolid.optimize.warm_start import SavedRun, warm_start
+from rocsolid.optimize.warm_start import SavedRun, has_winner, warm_start
+from rocsolid.runtime.capture.backends.device import DeviceSession
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compile_with_plan
-from rocsolid.runtime.regional_compile import RegionalModel, compile_states, repeated_layers
+from rocsolid.runtime.regional_compile import (
+    RegionalModel,
+    RepeatedStep,
+    compile_states,
+    counting_calls,
+    repeated_layers,
+    repeated_step,
+)
 from rocsolid.runtime.wrapped_module import WrappedModule, refuse_sharding, wrap_module
 from rocsolid.torchapi.dynamo.compile_hooks import remove_skip_marks
 from rocsolid.torchapi.graphs.replay_checks import write_counts
 
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 _SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
+_IN_CHILD: Final = "a child process; only the chosen one was set up and verified in this one"
 Capture = Callable[[Callable[..., Any]], Captured]
+ChildRace = Callable[[], OptimizeReport | NoChildRace]
 
 
 class Optimized:
@@ -302,41 +317,116 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     tolerance: Tolerance = Tolerance(),
     tried_settings: Sequence[TriedSetting] = (),
     on_step: OnStep = ignore_step,
+    child_race: ChildRace | None = None,
 ) -> Any:
     """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU.
 
     The values in `tried_settings` are tried one after the other with the fastest compiled form, and kept if they make it faster.
+    With `child_race` all this happens in a child process, and only its winner is set up here. If that fails, it happens here.
     """
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
     remove_skip_marks()
+    raced = _race_elsewhere(child_race, model, deadline) if not has_winner(model, plan, examples, artefacts) else None
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
-        expected = expect(model, examples, tolerance)
+        tried = {} if plan.tuned else {x.decision.id: x for x in tried_settings}
+        attention = AttentionCalls()
+        with counting_calls(model) as calls, attention if ATTENTION in tried else nullcontext():
+            expected = expect(model, examples, tolerance)
+        step = repeated_step(model, calls, len(examples))
+        if not attention.seen:
+            tried.pop(ATTENTION, None)
 
-        def forms(settings: Sequence[Decision] = (), deadline_s: float | None = budget_s) -> Forms:
-            changed = plan.with_decisions(d for d in settings if d.id != AUTOCAST)
-            made = available_forms(model, changed, capture, deadline_s, whole_model=saved.traces.model)
+        def forms(settings: Sequence[Decision] = (), ends_at: float = deadline) -> Forms:
+            changed = plan.with_decisions(d for d in settings if d.id not in (AUTOCAST, ATTENTION))
+            made = available_forms(
+                model,
+                changed,
+                capture,
+                budget_s,
+                ends_at=None if ends_at == float("inf") else ends_at,
+                whole_model=saved.traces.model,
+                step=step,
+                wrap=FlashAttention() if any(d.id == ATTENTION for d in settings) else None,
+            )
             in_bfloat16 = any(d.id == AUTOCAST for d in settings)
             return {f: with_autocast(make) if in_bfloat16 and f.compiles else make for f, make in made.items()}
 
-        form_race = FormRace(examples=examples, expected=expected, deadline=deadline, on_step=on_step)
-        outcome = _recheck_or_race(
-            forms, saved, form_race, {} if plan.tuned else {x.decision.id: x for x in tried_settings}
+        form_race = FormRace(
+            examples=examples,
+            expected=expected,
+            deadline=deadline,
+            on_step=on_step,
+            unrolled_steps=step.calls if step else 0,
         )
+        raced_in, outcome = "", None
+        elsewhere: Sequence[FormResult] = ()
+        if isinstance(raced, NoChildRace):
+            raced_in = f"this process: {raced.why}"
+        elif raced is not None and (outcome := _set_up_winner(raced, forms, saved, form_race, tried)):
+            raced_in, elsewhere = _IN_CHILD, raced.forms
+        outcome = outcome or _recheck_or_race(forms, saved, form_race, tried)
+    results = {x.label: x for x in elsewhere} | {x.label: x.result for x in outcome.forms}
     report = OptimizeReport(
         name=getattr(model, "__name__", type(model).__name__),
         machine=device_and_versions(),
         profile=plan.profile,
-        forms=tuple(raced.result for raced in outcome.forms),
+        forms=tuple(results.values()),
         chosen=outcome.winner.form,
         settings=outcome.winner.settings,
         why=outcome.why,
         noise=outcome.noise,
         example_count=len(examples),
+        raced_in=raced_in,
+        graphs_captured=DeviceSession.captures,
     )
     freezing = plan.get("inductor.freezing")
     frozen = outcome.winner.settings.get("inductor.freezing", freezing is not None and freezing.value)
     constants = bool(frozen) and report.chosen.compiles
     return optimized_module(Optimized(outcome.winner.made, model, report, weights_are_constants=constants))
+
+
+def _race_elsewhere(child_race: ChildRace | None, model: Any, deadline: float) -> OptimizeReport | NoChildRace | None:
+    """Race in a child process. The libraries of this process are loaded meanwhile."""
+    if child_race is None or deadline <= time.perf_counter():
+        return None
+    prewarm_libraries(model)
+    raced = child_race()
+    if isinstance(raced, NoChildRace):
+        _log.log(
+            logging.WARNING if raced.failed else logging.INFO, "the forms are measured in this process: %s", raced.why
+        )
+    return raced
+
+
+def _set_up_winner(
+    raced: OptimizeReport,
+    make_forms: MakeForms,
+    saved: SavedRun,
+    form_race: FormRace,
+    tried_settings: Mapping[str, TriedSetting],
+) -> RaceOutcome | None:
+    """Set up and verify the form that won in the child process; None if it does not work here."""
+    if raced.chosen is Form.COMPILED or raced.settings:
+        # Without a graph, every call needs all guards, and saved traces lack some; and they are without these settings.
+        saved.traces.disable()
+    if not raced.settings.keys() <= tried_settings.keys():
+        return None
+    made = make_forms([tried_settings[name].decision for name in raced.settings])
+    with gc_paused():
+        outcome = form_race.run(
+            _with_eager(made, raced.chosen),
+            limits=_RECHECK,
+            tracing=saved.traces.tracing,
+            settings=raced.settings,
+        )
+    here = {x.label: x for x in outcome.forms}
+    winner = here[form_label(raced.chosen, raced.settings)]
+    if winner.function is None or winner.result.outcome not in (FormOutcome.CHOSEN, FormOutcome.NOT_CHOSEN):
+        _log.warning("%r won in a child process, but not here: %s", winner.label, winner.result.why or "it failed")
+        return None
+    if winner.form is Form.EAGER:
+        outcome.why = raced.why
+    return outcome
 
 
 def _recheck_or_race(
@@ -369,7 +459,7 @@ def _recheck_or_race(
 
 def _with_eager(forms: Forms, form: Form) -> Forms:
     """Return only one form, and eager as the baseline."""
-    return {kept: forms[kept] for kept in (Form.EAGER, form)}
+    return {kept: forms[kept] for kept in dict.fromkeys((Form.EAGER, form))}
 
 
 def available_forms(
@@ -377,24 +467,32 @@ def available_forms(
     plan: Plan,
     capture: Capture | None,
     budget_s: float | None,
+    *,
+    ends_at: float | None = None,
     whole_model: Callable[..., Any] | None = None,
+    step: RepeatedStep | None = None,
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Forms:
     """Return every form that this model supports, simplest first. A compiled form and its graph share one compiled function.
 
-    `whole_model` is compiled instead of `model` for the forms that compile the whole model.
+    No compile ends after `ends_at`. `whole_model` is compiled instead of `model` for the forms that compile the whole model. By
+    region, `step` is compiled, or else the repeated layers. `wrap` is applied to what is compiled.
     """
+
+    def compile_part(part: Callable[..., Any]) -> Any:
+        return compile_with_plan(plan, wrap(part) if wrap else part, deadline_s=budget_s, ends_at=ends_at)
 
     @cache
     def compiled() -> Callable[..., Any]:
-        function: Callable[..., Any] = compile_with_plan(plan, whole_model or model, deadline_s=budget_s)
+        function: Callable[..., Any] = compile_part(model if wrap or whole_model is None else whole_model)
         return function
 
     @cache
     def regional() -> Callable[..., Any]:
-        return RegionalModel(model, lambda forward: compile_with_plan(plan, forward, deadline_s=budget_s))
+        return RegionalModel(model, compile_part, [step.module] if step else None)
 
     forms: dict[Form, MakeForm] = {Form.EAGER: lambda: model}
-    if repeated_layers(model):
+    if step or repeated_layers(model):
         forms[Form.REGIONAL] = regional
     forms[Form.COMPILED] = compiled
     if capture is not None:

@@ -84,6 +84,17 @@ def _describe_environment() -> Iterator[str]:
         yield f"{properties.name} {getattr(properties, 'gcnArchName', '')} {properties.major}.{properties.minor}"
 
 
+def _file_for(model: Callable[..., Any], plan: Plan, examples: Sequence[Example], folder: Path | None) -> Path:
+    return (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
+
+
+def has_winner(model: Callable[..., Any], plan: Plan, examples: Sequence[Example], folder: Path | None = None) -> bool:
+    """Whether an earlier process has saved which form was the fastest."""
+    saved = SavedRun(DynamoTraces(model, None))
+    _read_winner(_file_for(model, plan, examples, folder), saved)
+    return saved.winner is not None
+
+
 @contextmanager
 def warm_start(
     model: Callable[..., Any],
@@ -94,7 +105,7 @@ def warm_start(
     traces: bool = False,
 ) -> Iterator[SavedRun]:
     """Load usable artefacts before the block and save new ones after it; with `traces`, also load and save Dynamo's traces."""
-    file = (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
+    file = _file_for(model, plan, examples, folder)
     if os.path.exists(file):  # noqa: PTH110 - Path.exists() raises for a folder that may not be read
         prewarm_libraries(model)
         preload_compiler()
@@ -102,10 +113,11 @@ def warm_start(
     saved = SavedRun(DynamoTraces(model, file if traces else None))
     if usable:
         _read_winner(file, saved)
-        if saved.winner in (None, Form.COMPILED_GRAPH):
+        if saved.winner in (None, Form.COMPILED_GRAPH) and not saved.settings:
             saved.traces.load()
         else:
-            saved.traces.disable()  # without a graph, every call needs all guards, and saved traces lack some
+            # Without a graph, every call needs all guards, and saved traces lack some; and they are without these settings.
+            saved.traces.disable()
     previous = (saved.winner, saved.settings)
     with without_pool_warmup() if usable else nullcontext():
         yield saved
@@ -114,7 +126,7 @@ def warm_start(
         usable = artefacts is not None and bool(artefacts[0]) and user_cache.write(file, artefacts[0])
     if usable and (saved.winner, saved.settings) != previous:
         _save_winner(file, saved)
-    if usable and saved.winner is Form.COMPILED_GRAPH:
+    if usable and saved.winner is Form.COMPILED_GRAPH and not saved.settings:
         saved.traces.save()
 
 

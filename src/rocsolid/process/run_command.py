@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import IO
 from rocsolid.model.environment import CheckResult, CheckStatus
 
 _GRACE_S = 1.0  # how long to wait for a killed child
+_POLL_S = 0.1
 _MAX_OUTPUT_BYTES = 4_000_000
 _PACKAGE_FOLDER = str(Path(__file__).parents[2])  # contains rocsolid
 _running: "set[subprocess.Popen[bytes]]" = set()
@@ -38,6 +39,7 @@ class Command:
     command: Sequence[str]
     deadline_s: float = 5.0
     env: Mapping[str, str] | None = None
+    on_wait: Callable[[], None] | None = None  # called a few times a second while the command runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,7 @@ def run_with_deadline(command: Command) -> CommandResult:
             check = CheckResult(name=command.name, status=CheckStatus.FAILED, detail=str(error))
             return CommandResult(check=check, stdout="", stderr="")
         try:
-            code = child.wait(command.deadline_s)
+            code = _wait(child, command)
             status, detail = _classify(code)
         except subprocess.TimeoutExpired:
             status, detail = CheckStatus.HUNG, f"no result within {command.deadline_s:g} s"
@@ -111,6 +113,21 @@ def _start(command: Command, out: IO[bytes], err: IO[bytes]) -> "subprocess.Pope
         )
         _running.add(child)
     return child
+
+
+def _wait(child: "subprocess.Popen[bytes]", command: Command) -> int:
+    """Wait for the child; raises TimeoutExpired at the deadline."""
+    if command.on_wait is None:
+        return child.wait(command.deadline_s)
+    ends = time.monotonic() + command.deadline_s
+    while True:
+        left_s = ends - time.monotonic()
+        try:
+            return child.wait(max(0.0, min(_POLL_S, left_s)))
+        except subprocess.TimeoutExpired:
+            if left_s <= 0:
+                raise
+        command.on_wait()
 
 
 def _classify(code: int) -> tuple[CheckStatus, str]:

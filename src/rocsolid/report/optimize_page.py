@@ -18,7 +18,7 @@ def optimize_html(report: OptimizeReport) -> str:
         report.machine,
         tag("p", tag("b", report.chosen_label), f" was chosen, because {report.why}."),
         tag("p", f"Profile {report.profile}; noise of this run {report.noise:.1%}.", class_="faint"),
-        [tag("p", f"{note[0].upper()}{note[1:]}.") for note in report.service_notes()],
+        [tag("p", f"{note[0].upper()}{note[1:]}.") for note in report.notes()],
         _plot(report),
         tag("h2", "Forms"),
         _table(report),

@@ -28,7 +28,7 @@ def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str =
         lines.append(f"  noise of this run: {report.noise:.1%}{busy}")
     if any(result.settings for result in report.forms):
         lines.append(terminal.wrap(RATIO_NOTE, indent="  "))
-    lines += [terminal.wrap(note, indent="  ") for note in report.service_notes()]
+    lines += [terminal.wrap(note, indent="  ") for note in report.notes()]
     lines += [terminal.wrap(f"next: {line}", indent="      ", first="") for line in _next_steps(report, workload)]
     return "\n".join(lines) + "\n"
 

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ _STATE_VARIABLE: Final = "__rocsolid_compiled__"  # the local variable of the wr
 _MAX_GUARDS_IN_MESSAGE: Final = 3
 # Functions of rocsolid that run inside a user's function do not count.
 _OWN_CODE: Final = f"{Path(__file__).parents[1]}/"
+_MIN_COMPILE_S: Final = 0.01
 _NOTHING_COMPILED: Final = (
     "torch skipped it: it has no tensor operation, is disabled, or an earlier compile of the same code failed; "
     "torch._dynamo.reset() removes the marks of earlier failures"
@@ -54,6 +56,7 @@ class CompileState:
     options: Mapping[str, object]  # the options passed to torch.compile
     interventions: tuple[Intervention, ...] = ()
     deadline_s: float | None = None
+    ends_at: float | None = None  # a compile before the function is in service ends by then, in `time.perf_counter()`
     max_recompiles: int | None = None
     sealed: bool = False
     sealed_calls: str = "raise"  # what a call does that would compile after `seal()`: "raise" or "eager"
@@ -70,6 +73,13 @@ class CompileState:
     checked: bool = False  # whether it is known if the first call ran compiled code
     eager_only: bool = False  # all calls run in eager from now on
     fall_back_together: "list[CompileState]" = field(default_factory=list, repr=False)
+
+    def time_left_s(self) -> float | None:
+        """Return how long a compile that starts now may take; None without a limit."""
+        if self.ends_at is None or self.in_service:
+            return self.deadline_s
+        left_s = max(_MIN_COMPILE_S, self.ends_at - time.perf_counter())
+        return left_s if self.deadline_s is None else min(self.deadline_s, left_s)
 
     @property
     def findings(self) -> list[Finding]:
@@ -198,8 +208,8 @@ class _CompileListener:
         state.check(call, compile_)
         scope = ExitStack()
         scope.enter_context(settings_scope({d.id: d.value for d in _scoped_decisions(state.plan)}))
-        if state.deadline_s is not None:
-            scope.enter_context(deadline(compile_, state.deadline_s))
+        if (limit_s := state.time_left_s()) is not None:
+            scope.enter_context(deadline(compile_, limit_s))
         return scope
 
     def on_end(self, compile_: Compile, *, compiled: bool) -> None:
@@ -219,6 +229,7 @@ def compile_with_plan(
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
     deadline_s: float | None = None,
+    ends_at: float | None = None,
     max_recompiles: int | None = None,
     trial: Trial | None = None,
     **kwargs: Any,
@@ -246,6 +257,7 @@ def compile_with_plan(
         options=dict(arguments["options"] or {}),
         interventions=tuple(refused),
         deadline_s=deadline_s,
+        ends_at=ends_at,
         max_recompiles=max_recompiles,
         parameters=parameter_names(getattr(model, "forward", model)),
         name=getattr(model, "__qualname__", type(model).__qualname__),

@@ -1,11 +1,49 @@
-"""Regional compilation: compiles the repeated layers of a model once, instead of the whole model."""
+"""Regional compilation: compiles the repeated layers of a model once, or the step of its loop, instead of the whole model."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 _MIN_LAYERS = 3  # with fewer repetitions, compiling only the layer saves little time
+
+
+@dataclass(frozen=True)
+class RepeatedStep:
+    """A part of a model that one call of the model runs several times, such as the step of a denoiser."""
+
+    module: Any
+    calls: int
+
+
+@contextmanager
+def counting_calls(model: Any) -> Iterator["Counter[str]"]:
+    """Count how often each part of a model is called inside the block, by its name."""
+    counts: Counter[str] = Counter()
+    hooks = []
+    for name, part in model.named_modules() if isinstance(model, torch.nn.Module) else ():
+        if name and not isinstance(part, torch.jit.ScriptModule):
+            hooks.append(part.register_forward_pre_hook(lambda *_, name=name: counts.update((name,))))
+    try:
+        yield counts
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def repeated_step(model: Any, counts: "Counter[str]", model_calls: int) -> RepeatedStep | None:
+    """Return the outermost part that is called at least three times in each call of the model; None if there is none.
+
+    A part without children, such as an activation function that many layers share, is too small.
+    """
+    for name, part in model.named_modules() if counts else ():  # parents come before their children
+        calls = counts[name] // max(1, model_calls)
+        if calls >= _MIN_LAYERS and _has_children(part):
+            return RepeatedStep(part, calls)
+    return None
 
 
 def repeated_layers(model: Any) -> list[Any]:
@@ -39,9 +77,11 @@ class RegionalModel:
     All layers have the same code, so torch compiles it once.
     """
 
-    def __init__(self, model: Any, compile_layer: Callable[[Any], Any]) -> None:
+    def __init__(self, model: Any, compile_layer: Callable[[Any], Any], layers: Sequence[Any] | None = None) -> None:
+        """Compile `layers`, or else the repeated layers of the model."""
         self._model = model
-        self._layers = [(vars(layer), compile_layer(layer.forward)) for layer in repeated_layers(model)]
+        compiled = repeated_layers(model) if layers is None else layers
+        self._layers = [(vars(layer), compile_layer(layer.forward)) for layer in compiled]
         states = self.compile_states
         for (
             state

@@ -194,6 +194,7 @@ SETTINGS = (
         variable=Variable(name="TORCHINDUCTOR_FREEZING"),
         candidates=(False, True),
         tried_on_cpu=Tried(value=True, setup_factor=1.2),
+        tried_on_gpu=Tried(value=True, setup_factor=1.2),
         recommendations=(
             Recommendation(
                 profile="safe",

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -139,6 +139,8 @@ def _raise_closed() -> None:
 class DeviceSession:
     """One capture on the current stream."""
 
+    captures: ClassVar[int] = 0  # in this process so far
+
     def __init__(self, device: int, pool: MemoryPool, generators: Sequence[Any], *, keep: bool) -> None:
         self._device = device
         self._pool = pool
@@ -167,6 +169,7 @@ class DeviceSession:
         """Stop capturing; raises what the runtime reports."""
         nodes = count_captured_nodes(torch.cuda.current_stream(self._device))
         self._graph.capture_end()
+        DeviceSession.captures += 1
         if self._keep:
             instantiate(self._graph)
         self._scope.close()

@@ -1,0 +1,56 @@
+"""Compiles a model with flash attention where torch would choose cuDNN for `scaled_dot_product_attention`.
+
+Which kernel is used is decided while the model is traced. So the choice is a block in the traced function, and a part of the graph.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+ATTENTION: Final = "torch.attention"
+FLASH: Final = "flash"
+# The first that accepts the arguments of a call is used.
+_KERNELS: Final = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+
+
+class FlashAttention:
+    """Wraps functions before they are compiled. Layers with the same code that one object has wrapped are compiled once."""
+
+    def __init__(self) -> None:
+        self._code: Any = None
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with flash attention first."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with sdpa_kernel(list(_KERNELS), set_priority=True):
+                return function(*args, **kwargs)
+
+        # Dynamo stores compiled code by code object, and limits how much: not one for all models.
+        self._code = self._code or call.__code__.replace()
+        call.__code__ = self._code
+        user_function = getattr(function, "forward", function)
+        functools.update_wrapper(call, user_function)
+        call.__wrapped__ = function  # type: ignore[attr-defined]
+        call.__signature__ = inspect.signature(user_function)  # type: ignore[attr-defined]
+        return call
+
+
+class AttentionCalls(TorchFunctionMode):  # type: ignore[misc]
+    """Inside the block, notices whether `scaled_dot_product_attention` is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        del types
+        self.seen |= function is torch.nn.functional.scaled_dot_product_attention
+        return function(*args, **(kwargs or {}))
