@@ -2,7 +2,9 @@
 
 import json
 import os
+import sys
 import time
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,12 @@ def test_what_cannot_be_sent_is_raced_here(monkeypatch: pytest.MonkeyPatch) -> N
         report = rs.optimize(model, x, race_in="child").report()
         assert report.raced_in.startswith("this process: the model or an example cannot be pickled")
         assert report.raced_in in str(report)
+    workload = types.ModuleType("loaded_from_a_path")
+    exec("class Loaded(Plain): pass", vars(workload) | {"Plain": Plain}, vars(workload))  # noqa: S102
+    workload.Loaded.__module__ = workload.__name__
+    monkeypatch.setitem(sys.modules, workload.__name__, workload)
+    report = rs.optimize(workload.Loaded(), x, race_in="child").report()
+    assert "the module loaded_from_a_path, which a new process cannot import" in report.raced_in
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 0}))
     assert "no room for a copy" in rs.optimize(Plain(), x, race_in="child").report().raced_in
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)

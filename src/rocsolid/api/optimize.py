@@ -71,9 +71,8 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     Then settings of the compiler are tried one after the other with the fastest compiled form, and kept if they make it faster. On
     the CPU, where nothing is captured: the C++ wrapper, C++ kernels for matrix products, and with a `limit` of 0.004 or more bfloat16,
     where the CPU has instructions for it. On CUDA: combined kernels and, since Hopper, programmatic dependent
-    launch and flash attention where torch chooses cuDNN. On ROCm:
-    channels-last convolutions. With `freeze=True` everywhere: constant weights. Those whose set-up would end after `budget_s`, or
-    60 s without a budget, are listed as skipped.
+    launch and flash attention where torch chooses cuDNN. On ROCm: channels-last convolutions. With `freeze=True` everywhere: constant
+    weights. Those whose set-up would end after `budget_s`, or without a budget after 60 s (30 s on a GPU), are listed as skipped.
 
     A form whose results differ from eager is compared with the model in higher precision, and so is eager. It is excluded if its error
     is more than 1.1 times eager's; the report shows both errors.

@@ -19,7 +19,7 @@ import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -117,21 +117,31 @@ def race_in_child(
 
 
 class _WithoutTensors(pickle.Pickler):
-    """Pickles everything except the contents of tensors: quick, whatever the size of the model."""
+    """Pickles everything except the contents of tensors: quick, whatever the size of the model. Collects the modules it refers to."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+        self.modules: set[str] = set()
 
     def persistent_id(self, value: Any) -> Any:
+        if isinstance(value, (type, types.FunctionType)):
+            self.modules.add(value.__module__)
         return "tensor" if isinstance(value, torch.Tensor) else None
 
 
 def _main_script_if_needed(values: object) -> str:
-    """Return the path of the main script if the values need it, otherwise ""; raises _CannotSendError if they cannot be pickled."""
-    buffer = io.BytesIO()
+    """Return the path of the main script if the values need it, otherwise ""; raises _CannotSendError if they cannot be sent."""
+    pickler = _WithoutTensors()
     try:
-        _WithoutTensors(buffer).dump(values)
+        pickler.dump(values)
     except Exception as error:  # of any kind: classes may define how they are pickled
         msg = f"the model or an example cannot be pickled ({type(error).__name__}: {first_line(error)})"
         raise _CannotSendError(msg) from error
-    if _MAIN.encode() not in buffer.getvalue():
+    for module in sorted(pickler.modules - {_MAIN}):
+        if not _can_be_imported(module.partition(".")[0]):
+            msg = f"the model or an example needs the module {module}, which a new process cannot import"
+            raise _CannotSendError(msg)
+    if _MAIN not in pickler.modules:
         return ""
     file = getattr(sys.modules[_MAIN], "__file__", None)
     if file is None or not Path(file).is_file():
@@ -141,6 +151,15 @@ def _main_script_if_needed(values: object) -> str:
         msg = f'the model or an example needs code of {Path(file).name}, which has no `if __name__ == "__main__":`'
         raise _CannotSendError(msg)
     return str(Path(file).resolve())
+
+
+def _can_be_imported(package: str) -> bool:
+    """Whether a new process finds a package. `importlib.util.find_spec` would also find what was only put into `sys.modules`."""
+    for finder in sys.meta_path:
+        with suppress(Exception):  # of finders that other packages add
+            if finder.find_spec(package, None) is not None:
+                return True
+    return False
 
 
 def _is_guarded(script: bytes) -> bool:

@@ -45,6 +45,7 @@ from rocsolid.torchapi.graphs.replay_checks import write_counts
 
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 _SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
+_SETTINGS_ON_GPU_S: Final = 30.0  # there, a graph has most of the gain already
 _IN_CHILD: Final = "a child process; only the chosen one was set up and verified in this one"
 Capture = Callable[[Callable[..., Any]], Captured]
 ChildRace = Callable[[], OptimizeReport | NoChildRace]
@@ -446,7 +447,8 @@ def _recheck_or_race(
             return outcome
         traces.disable()
     outcome = form_race.run(make_forms(), tracing=traces.tracing)
-    limit = min(form_race.deadline, time.perf_counter() + _SETTINGS_S)
+    on_gpu = any(raced.form.graph for raced in outcome.forms)
+    limit = min(form_race.deadline, time.perf_counter() + (_SETTINGS_ON_GPU_S if on_gpu else _SETTINGS_S))
     for tried in tried_settings.values():
         outcome = form_race.try_setting(outcome, tried, make_forms, tried_settings, limit)
     saved.winner, saved.settings = outcome.winner_to_save, outcome.winner.settings
