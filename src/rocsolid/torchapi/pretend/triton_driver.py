@@ -180,10 +180,13 @@ def _make_driver(chip: Chip) -> Any:
     target = GPUTarget("hip" if rocm else "cuda", arch, chip.wavefront_size)
     vendor = backends["amd" if rocm else "nvidia"].driver
 
+    class PretendedLauncher(_Launcher):
+        warp_size = chip.wavefront_size
+
     class PretendedDriver(vendor):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:  # the vendor's constructor builds and loads a library for the GPU
             self.utils = _Utils(chip)
-            self.launcher_cls = _Launcher
+            self.launcher_cls = PretendedLauncher
             self.get_device_capability = lambda *_: chip.capability
             self.get_current_device = lambda: 0
             self.set_current_device = lambda *_: None
@@ -213,7 +216,7 @@ def _make_driver(chip: Chip) -> Any:
 
 
 class _Utils:
-    """What the vendor's C library offers to Triton, in every release from 3.6 to 3.9."""
+    """What the vendor's C library offers to Triton, in every release from 3.5 to 3.9."""
 
     def __init__(self, chip: Chip) -> None:
         self._chip = chip
@@ -258,10 +261,19 @@ class _Utils:
 
 
 class _Launcher:
-    """Launches nothing."""
+    """Launches nothing. The attributes are those of every release from 3.5 to 3.9."""
+
+    launch_cooperative_grid = launch_pdl = gsan_enabled = False
+    global_scratch_size = profile_scratch_size = 0
+    global_scratch_align = profile_scratch_align = num_ctas = 1
+    arg_annotations: tuple[()] = ()
+    kernel_signature = b""
 
     def __init__(self, *_: Any) -> None:
-        self.launch_cooperative_grid = False
+        """Take what the vendor's launcher takes, and ignore it."""
+
+    def launch(self, *_: Any, **__: Any) -> None:
+        """Do nothing."""
 
     def __call__(self, *_: Any, **__: Any) -> None:
         """Do nothing."""
