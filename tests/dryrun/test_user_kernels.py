@@ -144,6 +144,44 @@ def test_without_signatures_every_kernel_is_compiled_as_its_source_suggests(file
     assert skipped["reason"].startswith("no signature found that Triton accepts: ")
 
 
+TUNED = """
+import triton
+import triton.language as tl
+
+
+@triton.autotune(
+    [triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((32, 1), (4096, 1), (1024, 4))], key=["n"]
+)
+@triton.jit
+def tuned(x, y, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a, b = tl.load(x + i), tl.load(x + i + n)
+    tl.store(y + i, a * tl.sum(b, 0) + b * tl.sum(a, 0))
+"""
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("option", "blocks"),
+    [
+        (["--configs", "all"], [32, 4096, 1024]),
+        (["--configs", "best"], [1024]),  # the first uses half of the lanes, the second spills
+        (["--configs", "first"], [32]),
+    ],
+)
+def test_configs_selects_the_configurations_of_an_autotuned_kernel(
+    file: Path, option: list[str], blocks: list[int]
+) -> None:
+    tuned = file.parent / "tuned.py"
+    tuned.write_text(TUNED)
+    ran = run_cli("dryrun", "--kernels", str(tuned), *option, "--output", "json", "--cache", str(file.parent / "cache"))
+    assert ran.code == 0, ran.err
+    (kernel,) = json.loads(ran.out)["runs"][0]["kernels"]
+
+    assert [config["values"]["BLOCK"] for config in kernel["configs"]] == blocks
+    assert all(config["resources"] for config in kernel["configs"])
+
+
 @needs_triton
 @pytest.mark.parametrize(
     ("content", "message"),
