@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.support import in_ci
 
-from rocsolid.dryrun.infer_signature import ProjectSource, infer
+from rocsolid.api.dryrun import dryrun_kernels
+from rocsolid.dryrun.infer_signature import ProjectSource, infer, with_block_shape
 from rocsolid.dryrun.kernel_loader import Loader, find_kernels, jit_function
 from rocsolid.dryrun.kernel_signature import parse_signature, read_signatures, signature_text
 from rocsolid.dryrun.request import KernelSignature
@@ -25,13 +26,13 @@ PACKAGE = {
     "__init__.py": "raise RuntimeError('never imported')\n",
     "tools/__init__.py": "from .blocks import *\nfrom package.tools.blocks import SCALE as RENAMED\n",
     "tools/blocks.py": "SCALE = 3\nsizes = [n * SCALE for n in (1, 2)]\n",
-    "triton_utils.py": "import no_such_module\ntriton = tl = None\n",
+    "triton_utils.py": "import no_such_module\ntriton = tl = None\nHAS_TRITON = False\n",
     "ops.py": """
 import no_such_module
 from no_such_package import thing, other
 
 from package.tools import RENAMED, sizes
-from package.triton_utils import tl, triton
+from package.triton_utils import HAS_TRITON, tl, triton
 from . import tools
 
 try:
@@ -78,6 +79,7 @@ def test_only_what_a_kernel_needs_is_loaded(ops: Path) -> None:
     function = jit_function(kernels["kernel"])
     assert function.fn.__globals__["device"] is kernels["device"]
     assert module["LIMIT"] == 3
+    assert module["HAS_TRITON"] is True
     assert module["fast_exp"].__module__ == "triton.language.math"
     assert function.fn.__code__.co_filename == str(ops)
     assert [config.kwargs["BLOCK"] for config in kernels["kernel"].configs] == [64, 128]
@@ -289,5 +291,63 @@ def test_tensor_descriptors_of_the_caller_are_the_reason() -> None:
     source = "import triton\n@triton.jit\ndef kernel(desc, out):\n    out.store([0], desc.load([0]))\n"
 
     assert search(source, check) == (
-        "takes tensor descriptors (`desc`, `out`), whose block shapes are not in the kernel; AMD GPUs have no TMA for them"
+        "takes tensor descriptors (`desc`, `out`) whose block shape is unknown: no launch and no pre_hook shows it."
+        " Give it: --kernel 'kernel(desc=tensordesc<bf16[64, 64]>, …)'"
     )
+
+
+DESCRIPTORS = """
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def scale(source, output, M: tl.constexpr, N: tl.constexpr):
+    output.store([tl.program_id(0) * M, 0], source.load([tl.program_id(0) * M, 0]) * 2)
+
+
+def set_blocks(nargs):
+    M = nargs["M"]
+    nargs["inputs"].block_shape = [M, nargs["N"]]
+    nargs["result"].block_shape = [M, nargs["N"]]
+
+
+@triton.autotune([triton.Config({"M": 32, "N": 64}, pre_hook=set_blocks)], key=[])
+@triton.jit
+def tuned(inputs, result, M: tl.constexpr, N: tl.constexpr):
+    result.store([tl.program_id(0) * M, 0], inputs.load([tl.program_id(0) * M, 0]) * 2)
+
+
+def launch(x, y, rows):
+    columns = 64
+    output = TensorDescriptor.from_tensor(y, [rows, columns])
+    scale[(4,)](TensorDescriptor(x, x.shape, x.stride(), block_shape=[rows, columns]), output, M=rows, N=columns)
+"""
+
+
+def test_kernels_that_take_descriptors_compile_for_amd(tmp_path: Path) -> None:
+    """Triton lowers them to ordinary loads; the block shapes are those of the launch and of the autotuner's hook."""
+    file = tmp_path / "descriptors.py"
+    file.write_text(DESCRIPTORS, encoding="utf-8")
+
+    (run,) = dryrun_kernels(file, cache=tmp_path / "cache").runs
+
+    assert {kernel.name: kernel.signature for kernel in run.kernels} == {
+        "scale": "inferred: scale(source=tensordesc<bf16[M, N]>, output=tensordesc<bf16[M, N]>, M=64, N=64)",
+        "tuned": "inferred: tuned(inputs=tensordesc<bf16[M, N]>, result=tensordesc<bf16[M, N]>)",
+    }
+    for kernel in run.kernels:
+        assert kernel.descriptors
+        assert all(config.resources for config in kernel.configs), [config.error for config in kernel.configs]
+
+
+def test_a_signature_may_name_the_block_shape_of_a_descriptor() -> None:
+    text = "scale(source=tensordesc<bf16[M, 64]>, M=32, num_warps=8)"
+    signature = parse_signature(text)
+
+    assert signature.types == {"source": "tensordesc<bf16[M, 64]>"}
+    assert signature_text(signature) == text
+    assert with_block_shape("tensordesc<bf16[M, 64 * 2]>", {"M": 32}) == "tensordesc<bf16[32, 128]>"
+    with pytest.raises(ValueError, match="unknown"):
+        with_block_shape("tensordesc<bf16[M]>", {})

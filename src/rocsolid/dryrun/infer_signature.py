@@ -61,6 +61,7 @@ class ProjectSource:
 
     kernels: dict[str, list[ast.FunctionDef]] = field(default_factory=dict)
     sites: dict[str, list[LaunchSite]] = field(default_factory=dict)
+    hooks: dict[str, dict[str, ast.expr]] = field(default_factory=dict)  # block shapes by function and argument
     called: set[str] = field(default_factory=set)  # by other kernels
     usages: "dict[ast.FunctionDef, _Usage]" = field(default_factory=dict)
 
@@ -80,6 +81,7 @@ class ProjectSource:
                 target = call.func.value if isinstance(call.func, ast.Subscript) else call.func
                 name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
                 self.sites.setdefault(name, []).append(LaunchSite(call=call, names=names))
+        self.hooks |= {f.name: shapes for f in functions if (shapes := _hook_shapes(f))}
 
     def is_device_function(self, node: ast.FunctionDef) -> bool:
         """Whether nothing launches it, and kernels call it or it returns a value, which a kernel cannot."""
@@ -90,6 +92,7 @@ class ProjectSource:
 def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = ()) -> Iterator[KernelSignature]:
     """Yield possible signatures of a kernel, the most likely one first. `given` are constants that its decorators set."""
     usage = _Usage(node, project)
+    blocks = _block_shapes(node, project)
     parameters = [*node.args.posonlyargs, *node.args.args]
     site_values, options = _site_values(node, project.sites.get(node.name, ()))
     defaults = dict(
@@ -107,6 +110,8 @@ def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = 
                 if _is_constant(parameter):
                     if name not in given:
                         constants[name] = _constant(name, usage.possible(name, known), default, usage, truth)
+                elif name in usage.descriptors and name in blocks:
+                    types[name] = f"tensordesc<{usage.element(name, width)[1:]}[{blocks[name]}]>"
                 elif name in usage.pointers:
                     types[name] = usage.element(name, width)
                 else:
@@ -118,9 +123,24 @@ def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = 
 
 
 def descriptor_arguments(node: ast.FunctionDef, project: ProjectSource) -> list[str]:
-    """The arguments that must be tensor descriptors; those that may be None are left out."""
+    """The arguments that must be tensor descriptors of unknown block shape; those that may be None are left out."""
     usage = _Usage(node, project)
-    return sorted(name for name in usage.descriptors if None not in usage.texts(name))
+    known = _block_shapes(node, project)
+    return sorted(name for name in usage.descriptors if None not in usage.texts(name) and name not in known)
+
+
+def with_block_shape(kind: str, constants: Mapping[str, Any]) -> str:
+    """Replace the names of constants in the block shape of a tensor descriptor: `tensordesc<bf16[BLOCK_M, 64]>`."""
+    if not kind.startswith("tensordesc<"):
+        return kind
+    element, _, rest = kind.partition("[")
+    names: dict[str, ast.expr] = {name: ast.Constant(value) for name, value in constants.items()}
+    shape = ast.parse(f"[{rest.removesuffix('>')}", mode="eval").body
+    lengths = [_static(length, names) for length in shape.elts] if isinstance(shape, ast.List) else []
+    if not lengths or not all(isinstance(length, int) for length in lengths):
+        msg = f"the block shape of {kind} is unknown"
+        raise ValueError(msg)
+    return f"{element}{lengths}>"
 
 
 def variants(
@@ -316,8 +336,9 @@ class _Usage:
         usage = self._project.usages.get(callee) or _Usage(callee, self._project, self._depth + 1)
         self._project.usages[callee] = usage
         names = [p.arg for p in (*callee.args.posonlyargs, *callee.args.args)]
-        bound = {**dict(zip(names, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
-        yield from ((value, parameter) for parameter, value in bound.items() if parameter in wanted(usage))
+        yield from (
+            (value, parameter) for parameter, value in _bound(names, call).items() if parameter in wanted(usage)
+        )
 
     def _find_pointers(self) -> None:
         ambiguous = []
@@ -499,11 +520,7 @@ def _site_values(node: ast.FunctionDef, sites: Sequence[LaunchSite]) -> tuple[di
     values: dict[str, Any] = {}
     options: dict[str, int] = {}
     for site in sites:
-        bound = {
-            **dict(zip(names, site.call.args, strict=False)),
-            **{k.arg: k.value for k in site.call.keywords if k.arg},
-        }
-        for name, expression in bound.items():
+        for name, expression in _bound(names, site.call).items():
             value = _static(expression, site.names)
             if value is _UNKNOWN or value is None:
                 continue
@@ -512,6 +529,65 @@ def _site_values(node: ast.FunctionDef, sites: Sequence[LaunchSite]) -> tuple[di
             elif name in OPTIONS and isinstance(value, int):
                 options.setdefault(name, value)
     return values, options
+
+
+def _hook_shapes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
+    """The block shapes that a `pre_hook` of an autotuner sets: `nargs["desc"].block_shape = [BLOCK_M, BLOCK_K]`."""
+    found = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(
+                targets=[
+                    ast.Attribute(attr="block_shape", value=ast.Subscript(slice=ast.Constant(value=str() as name)))
+                ]
+            ):
+                found[name] = node.value
+    return found
+
+
+def _block_shapes(node: ast.FunctionDef, project: ProjectSource) -> dict[str, str]:
+    """The block shape of each tensor descriptor that the kernel takes, written with the kernel's constants."""
+    names = [p.arg for p in (*node.args.posonlyargs, *node.args.args)]
+    written: dict[str, str] = {}
+    for site in project.sites.get(node.name, ()):
+        bound = _bound(names, site.call)
+        constants = {ast.unparse(value): name for name, value in bound.items() if not isinstance(value, ast.Constant)}
+        for name, value in bound.items():
+            shape = _created_shape(value, site.names)
+            lengths = [_length(length, site.names, constants) for length in shape.elts] if shape else []
+            if lengths and all(lengths):
+                written.setdefault(name, ", ".join(lengths))
+    decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+    hooks = [shapes for shapes in project.hooks.items() if set(shapes[1]) <= set(names)]
+    for _, shapes in sorted(hooks, key=lambda hook: hook[0] in decorators):  # a hook overrides what the launch created
+        written |= {
+            name: re.sub(r"""\w+\[['"](\w+)['"]\]""", r"\1", ast.unparse(shape)).strip("[]()")
+            for name, shape in shapes.items()
+        }
+    return written
+
+
+def _created_shape(value: ast.expr, names: Mapping[str, ast.expr]) -> ast.List | ast.Tuple | None:
+    """The block shape of `TensorDescriptor(base, shape, strides, block_shape)` and `TensorDescriptor.from_tensor(base, block_shape)`."""
+    value = names.get(value.id, value) if isinstance(value, ast.Name) else value
+    if not isinstance(value, ast.Call) or "TensorDescriptor" not in ast.unparse(value.func):
+        return None
+    position = 1 if ast.unparse(value.func).endswith("from_tensor") else 3
+    shapes = [k.value for k in value.keywords if k.arg == "block_shape"] or value.args[position : position + 1]
+    shape = names.get(shapes[0].id) if shapes and isinstance(shapes[0], ast.Name) else next(iter(shapes), None)
+    return shape if isinstance(shape, (ast.List, ast.Tuple)) else None
+
+
+def _length(value: ast.expr, names: Mapping[str, ast.expr], constants: Mapping[str, str]) -> str:
+    if ast.unparse(value) in constants:
+        return constants[ast.unparse(value)]
+    known = _static(value, names)
+    return str(known) if isinstance(known, int) else ""
+
+
+def _bound(names: Sequence[str], call: ast.Call) -> dict[str, ast.expr]:
+    """The expression for each argument that a call passes."""
+    return {**dict(zip(names, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
 
 
 def _static(expression: ast.expr, names: Mapping[str, ast.expr], depth: int = 0) -> Any:  # noqa: C901 - one case per form

@@ -229,6 +229,8 @@ class LazyModule(dict[str, Any]):
         """Return what `from module import name` or `import module` gives."""
         if name in _TRITON_NAMES:
             return importlib.import_module(_TRITON_NAMES[name])
+        if name == "HAS_TRITON":
+            return True
         file = self._relative(module) if module.startswith(".") else self._loader.find(module, self._file)
         if file is None:
             imported = importlib.import_module(module)

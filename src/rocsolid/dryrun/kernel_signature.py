@@ -11,7 +11,9 @@ from rocsolid.errors import InputError, UsageError
 _SIGNATURE: Final = re.compile(r"\s*(?:(\S+\.py):)?(\w+)\s*\((.*)\)\s*$", re.DOTALL)
 _TYPE: Final = re.compile(
     r"\*?(?:k?\*)?(?:fp8e4nv|fp8e5|fp8e4b8|fp8e5b16|fp16|bf16|fp32|fp64|i1|i8|i16|i32|i64|u8|u16|u32|u64)$"
+    r"|tensordesc<\w+\[[^\]]+\]>$"
 )
+_COMMA: Final = re.compile(r",(?![^\[]*\])")  # not those of a block shape
 OPTIONS: Final = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "num_ctas", "maxnreg")
 
 
@@ -24,7 +26,7 @@ def parse_signature(text: str) -> KernelSignature:
     types: dict[str, str] = {}
     constants: dict[str, object] = {}
     options: dict[str, int] = {}
-    for part in filter(None, (piece.strip() for piece in match[3].split(","))):
+    for part in filter(None, (piece.strip() for piece in _COMMA.split(match[3]))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name.isidentifier():
             msg = f"in {text!r}, {part!r} is not argument=type or CONSTANT=value"

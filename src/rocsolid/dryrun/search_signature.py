@@ -68,7 +68,10 @@ def search_signature(
     descriptors = descriptor_arguments(node, project)
     if descriptors and furthest and "has no attribute" in furthest.reason:
         names = ", ".join(f"`{name}`" for name in descriptors)
-        return f"takes tensor descriptors ({names}), whose block shapes are not in the kernel; AMD GPUs have no TMA for them"
+        return (
+            f"takes tensor descriptors ({names}) whose block shape is unknown: no launch and no pre_hook shows it."
+            f" Give it: --kernel '{node.name}({descriptors[0]}=tensordesc<bf16[64, 64]>, …)'"
+        )
     tried = furthest
     while tried:
         furthest, tried = tried, None

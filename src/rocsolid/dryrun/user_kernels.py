@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rocsolid.dryrun.compile_kernels import CompileContext, CompiledConfig
 from rocsolid.dryrun.compile_workers import Failed, Job, Task, compile_all, run_jobs
-from rocsolid.dryrun.infer_signature import ProjectSource
+from rocsolid.dryrun.infer_signature import ProjectSource, with_block_shape
 from rocsolid.dryrun.kernel_loader import FoundKernel, Loader, find_kernels, jit_function
 from rocsolid.dryrun.kernel_signature import OPTIONS, signature_text
 from rocsolid.dryrun.request import ChildResult, KernelSignature, Request
@@ -247,7 +247,7 @@ def _launches(signature: KernelSignature, kernel: Any, which: str, chip: Chip) -
         for name, value in signature.constants.items()
     }
     arguments = {
-        name: _Argument() if kind.startswith("*") else 1.0 if kind.startswith("f") else _ASSUMED_SIZE
+        name: _Argument() if kind.startswith(("*", "tensordesc")) else 1.0 if kind.startswith("f") else _ASSUMED_SIZE
         for name, kind in signature.types.items()
     }
     defaults = {p.name: p.default for p in function.params if p.is_constexpr and p.has_default}
@@ -260,7 +260,8 @@ def _launches(signature: KernelSignature, kernel: Any, which: str, chip: Chip) -
             for name, compute in heuristics.items():
                 values[name] = compute({**arguments, **values, **options})
         options = {"num_warps": _DEFAULT_WARPS, "num_stages": _DEFAULT_STAGES, **options, **signature.options}
-        yield make_launch(function, signature.types, values, options, chip)
+        types = {name: with_block_shape(kind, values) for name, kind in signature.types.items()}
+        yield make_launch(function, types, values, options, chip)
 
 
 def _pruned(kernel: Any, arguments: Mapping[str, Any]) -> list[Any]:
@@ -312,7 +313,11 @@ def compile_launches(
         for launch, config in found
     ]
     compiled = iter(compile_all(shared, tasks))
-    kernels = [_kernel(function, [next(compiled) for _ in found], shared, which) for function, found in groups]
+    kernels = []
+    for function, found in groups:
+        kernel = _kernel(function, [next(compiled) for _ in found], shared, which)
+        taken = any(kind.startswith("tensordesc") for launch, _ in found for kind in launch.types.values())
+        kernels.append(replace(kernel, descriptors=taken or kernel.descriptors))
     return tuple(replace(kernel, signature=(signatures or {}).get(kernel.locations[0], "")) for kernel in kernels)
 
 

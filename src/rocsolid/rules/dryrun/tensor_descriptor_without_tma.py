@@ -35,7 +35,7 @@ RULE = Rule(
     evidence=(
         source(
             "triton 3.7, AMD backend, run without a device",
-            "A kernel with tl.make_tensor_descriptor compiles for gfx942, to global loads and stores.",
+            "Kernels that make descriptors (tl.make_tensor_descriptor) and kernels that take them compile for gfx942 and gfx1100, to global loads and stores.",
         ),
     ),
 )
