@@ -82,7 +82,8 @@ def outcome(kernel: DryRunKernel, run: DryRun, saved: Path) -> dict[str, Any]:
     """What became of a kernel on a chip."""
     (config,) = kernel.configs
     if config.resources is None:
-        kind = "refused" if kernel.foreign else "failed"
+        unsupported = "not supported in this architecture" in config.error  # an fp8 format
+        kind = "refused" if kernel.foreign or unsupported else "failed"
         return {"outcome": kind, "reason": "; ".join([*kernel.foreign, config.error])[:300]}
     used = config.resources
     figures = {"registers": used.registers, "spills": used.spills, "lds": used.lds_bytes, "fits": used.fits}

@@ -186,6 +186,59 @@ def test_a_signature_is_inferred_from_the_kernel_and_its_launch() -> None:
     assert first.options == {"num_warps": 8}
 
 
+TYPED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def typed(x, b, is_used, weights_s0, weight, scale, bits, seed, out, fp8, ratio, WEIGHTS_STEP: tl.constexpr):
+    i = tl.program_id(0) * weights_s0 + WEIGHTS_STEP
+    value = tl.load(x + i) * weight * (scale * ratio).to(tl.int32) + tl.load(b)
+    tl.load(bits + i).to(tl.int32, bitcast=True) >> 4
+    tl.store(out + i, tl.load(is_used + i) * value * tl.load(seed))
+    tl.store(fp8 + i, value)
+
+
+@triton.jit
+def scaled(x, x_scale, y, y_scale, o):
+    tl.store(o, tl.dot_scaled(tl.load(x), tl.load(x_scale), "e4m3", tl.load(y), tl.load(y_scale), "e2m1"))
+
+
+def call(a: torch.Tensor, weight: float, position: int, mask: torch.Tensor, bits, step, dtype):
+    b = a.to(torch.float16).contiguous()
+    out = torch.empty_like(b)
+    fp8 = torch.empty(a.shape, dtype=current_platform.fp8_dtype())
+    typed[(1,)](a[:, 0], b, mask.bool(), a.stride(0), weight, position * 2, bits, step, out, fp8, 1 / position, step)
+"""
+
+
+def test_types_are_read_from_the_function_that_launches() -> None:
+    first = signatures(TYPED, "typed")[0]
+
+    assert first.types == {
+        "x": "*bf16",  # annotated as a tensor
+        "b": "*fp16",
+        "is_used": "*i1",
+        "weights_s0": "i32",
+        "weight": "fp32",
+        "scale": "i32",
+        "bits": "*bf16",  # the bits of a float
+        "seed": "*i32",
+        "out": "*fp16",
+        "fp8": "*fp8e4nv",
+        "ratio": "fp32",
+    }
+    assert first.constants == {"WEIGHTS_STEP": 64}  # part of an address, so it is no float
+
+
+def test_operands_of_scaled_products_have_the_types_of_their_formats() -> None:
+    first = signatures(TYPED, "scaled")[0]
+
+    assert first.types == {"x": "*fp8e4nv", "x_scale": "*u8", "y": "*u8", "y_scale": "*u8", "o": "*bf16"}
+
+
 def test_further_variants_have_other_types_and_conditions() -> None:
     found = signatures(LAUNCHED, "lookup")
 

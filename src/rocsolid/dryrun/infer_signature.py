@@ -16,7 +16,7 @@ from rocsolid.dryrun.request import KernelSignature
 _MEMORY: Final = re.compile(r"^(?:tl\.)?(?:load|store|atomic_\w+|make_block_ptr|make_tensor_descriptor)$")
 _INTEGER: Final = re.compile(
     r"idx|indices|index|offset|cu_seq|seqlen|(?:^|_)lens?(?:$|_)|_ids?(?:_|$)|(?:^|_)ids?_|table|(?:^|_)locs?(?:_|$)|pos(?:ition)?s?(?:_|$)|slot"
-    r"|num_|count|label|target|token|page|block_?map|perm|req_|chunk_i|bitmask|n_rounds|start|mapping|order|rank|accepted",
+    r"|num_|count|label|target|token|page|block_?map|perm|req_|chunk_i|bitmask|n_rounds|start|mapping|order|rank|accepted|seed",
     re.IGNORECASE,
 )
 _ADDRESSES: Final = re.compile(r"addr|ptrs", re.IGNORECASE)
@@ -37,7 +37,48 @@ _TRUTH: Final = re.compile(
 )
 _BLOCK: Final = re.compile(r"BLOCK|^B[A-Z]{1,2}\d?$|TILE|CHUNK|_SIZE$|PADDED|_PAD$|POW2|NEXT_POWER|^BLK", re.IGNORECASE)
 _TYPE_NAME: Final = re.compile(r"dtype|_type$|compute_type|^TYPE", re.IGNORECASE)
+_DTYPES: Final = {
+    "float32": "fp32",
+    "float": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "float64": "fp64",
+    "int32": "i32",
+    "int": "i32",
+    "int64": "i64",
+    "long": "i64",
+    "int16": "i16",
+    "int8": "i8",
+    "uint8": "u8",
+    "uint32": "u32",
+    "bool": "i1",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+}
+_CASTS: Final = {"float": "fp32", "half": "fp16", "bfloat16": "bf16", "int": "i32", "long": "i64", "bool": "i1"}
+_CREATED: Final = ("empty", "zeros", "ones", "full", "arange", "tensor", "rand", "randn", "empty_strided", "as_tensor")
+_SAME_DTYPE: Final = [
+    "to",
+    "view",
+    "type",
+    "contiguous",
+    "clone",
+    "detach",
+    "reshape",
+    "flatten",
+    "squeeze",
+    "unsqueeze",
+    "transpose",
+    "t",
+    "permute",
+    "expand",
+    "narrow",
+    "select",
+]
 _UNKNOWN: Final = object()
+_SCALED_FORMATS: Final = {"e4m3": "*fp8e4nv", "e5m2": "*fp8e5", "bf16": "*bf16", "fp16": "*fp16"}
+_SCALED_ARGUMENTS: Final = 6
 _MAX_DEPTH: Final = 6
 _MAX_BLOCK: Final = 2048
 _MIN_BLOCK: Final = 4
@@ -53,6 +94,7 @@ class LaunchSite:
 
     call: ast.Call
     names: Mapping[str, ast.expr]
+    annotations: Mapping[str, str] = field(default_factory=dict)  # of the function's arguments
 
 
 @dataclass(kw_only=True)
@@ -73,14 +115,13 @@ class ProjectSource:
             self.called |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
         module_names = _assignments(tree.body)
         functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        for scope, names in [
-            (tree, module_names),
-            *((f, {**module_names, **_defaults(f), **_assignments(f.body)}) for f in functions),
-        ]:
+        scopes: list[tuple[ast.AST, dict[str, ast.expr], dict[str, str]]] = [(tree, module_names, {})]
+        scopes += [(f, {**module_names, **_defaults(f), **_assignments(f.body)}, _annotations(f)) for f in functions]
+        for scope, names, annotations in scopes:
             for call in _launch_calls(scope):
                 target = call.func.value if isinstance(call.func, ast.Subscript) else call.func
                 name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
-                self.sites.setdefault(name, []).append(LaunchSite(call=call, names=names))
+                self.sites.setdefault(name, []).append(LaunchSite(call=call, names=names, annotations=annotations))
         self.hooks |= {f.name: shapes for f in functions if (shapes := _hook_shapes(f))}
 
     def is_device_function(self, node: ast.FunctionDef) -> bool:
@@ -95,6 +136,7 @@ def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = 
     blocks = _block_shapes(node, project)
     parameters = [*node.args.posonlyargs, *node.args.args]
     site_values, options = _site_values(node, project.sites.get(node.name, ()))
+    site_types = _site_types(node, project.sites.get(node.name, ()))
     defaults = dict(
         zip([p.arg for p in parameters[len(parameters) - len(node.args.defaults) :]], node.args.defaults, strict=True)
     )
@@ -112,7 +154,9 @@ def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = 
                         constants[name] = _constant(name, usage.possible(name, known), default, usage, truth)
                 elif name in usage.descriptors and name in blocks:
                     types[name] = f"tensordesc<{usage.element(name, width)[1:]}[{blocks[name]}]>"
-                elif name in usage.pointers:
+                elif site_types.get(name, "*") != "*":
+                    types[name] = site_types[name]
+                elif name in usage.pointers or name in site_types:
                     types[name] = usage.element(name, width)
                 else:
                     types[name] = _scalar(parameter, known, default, usage)
@@ -210,9 +254,11 @@ class _Usage:
                     self._conditions.setdefault(name, []).append(statement.test)
         self.pointers: set[str] = set()
         self.integers: set[str] = set()
+        self.indices: set[str] = set()  # numbers that addresses and the bounds of loops are computed from
         self._floats: set[str] = set()
         self._find_pointers()
         self._find_integers()
+        self.formats = dict(self._scaled_operands())
 
     def element(self, name: str, width: str) -> str:
         """The pointer type of an argument."""
@@ -220,7 +266,11 @@ class _Usage:
             return "*i64"
         if name in self.integers:
             return "*i64" if re.search("64|target|label", name) else "*i32"
+        if name in self.formats:
+            return self.formats[name]
         if name not in self._floats:
+            if re.match("is_|has_", name):
+                return "*i1"
             if _INTEGER.search(name):
                 return "*i32"
             if _MASK.search(name):
@@ -254,6 +304,8 @@ class _Usage:
 
     def integer_scalar(self, name: str) -> bool:
         """Whether an argument is used as a size or an index."""
+        if name in self.indices:
+            return True
         for call in self._calls():
             if ast.unparse(call.func) in ("range", "tl.range", "tl.cdiv", "cdiv") and name in _names(call):
                 return True
@@ -397,9 +449,7 @@ class _Usage:
 
     def _find_integers(self) -> None:
         """Pointers whose loaded values are used as indices or bits."""
-        used: set[str] = set()
-        for address in self._addresses():
-            used |= self._reachable(address)
+        used = {name for address in self._addresses() for name in self._reachable(address)}
         for node in ast.walk(self.node):
             match node:
                 case ast.Call() if ast.unparse(node.func) in ("range", "tl.range", "tl.arange", "tl.cdiv", "cdiv"):
@@ -411,10 +461,13 @@ class _Usage:
                 ) if isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
                     used |= self._reachable(left)
         self.integers = {name.removeprefix("*") for name in used if name.startswith("*")}
+        self.indices = {name for name in used if not name.startswith("*")} - self.pointers
         for call in self._calls():
             for value, _ in self._passed(call, lambda usage: usage.integers):
                 self.integers |= set(self._leaves(value, set()))
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args:
+            for value, _ in self._passed(call, lambda usage: usage.indices):
+                self.indices |= {name for name in self._reachable(value) if not name.startswith("*")} - self.pointers
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args and not _is_bitcast(call):
                 loads = [
                     c
                     for c in ast.walk(call.func.value)
@@ -423,6 +476,16 @@ class _Usage:
                 if loads and loads[0] is call.func.value and loads[0].args:
                     leaves = [leaf for leaf in self._leaves(loads[0].args[0], set()) if leaf in self.pointers]
                     (self.integers if re.search(r"int\d", ast.unparse(call.args[0])) else self._floats).update(leaves)
+
+    def _scaled_operands(self) -> Iterator[tuple[str, str]]:
+        """Yield the pointers of `tl.dot_scaled(a, a_scale, "e4m3", b, b_scale, "e4m3")`, with their types."""
+        for call in self._calls():
+            if ast.unparse(call.func) == "tl.dot_scaled" and len(call.args) >= _SCALED_ARGUMENTS:
+                for operand, scale, kind in (call.args[:3], call.args[3:6]):
+                    name = kind.value if isinstance(kind, ast.Constant) else "e4m3"
+                    for value, element in ((operand, _SCALED_FORMATS.get(str(name), "*u8")), (scale, "*u8")):
+                        loaded = (n for n in self._reachable(value) if n.startswith("*"))
+                        yield from ((n.removeprefix("*"), element) for n in loaded)
 
     def _reachable(self, expression: ast.expr, seen: frozenset[str] = frozenset()) -> set[str]:
         """The variables that an expression is computed from, and `*pointer` for a value that is loaded."""
@@ -434,6 +497,13 @@ class _Usage:
             )
             return {f"*{leaf}" for leaf in leaves}
         found: set[str] = set()
+        if (
+            isinstance(expression, ast.Call)
+            and isinstance(expression.func, ast.Attribute)
+            and expression.func.attr == "to"
+        ):  # a number may be a float before the cast; the bits of a float are an integer
+            loaded = set() if _is_bitcast(expression) else self._reachable(expression.func.value, seen)
+            return {name for name in loaded if name.startswith("*")}
         if isinstance(expression, ast.Name):
             found.add(expression.id)
             if expression.id not in seen and expression.id not in self.parameters:
@@ -443,6 +513,10 @@ class _Usage:
             if isinstance(child, ast.expr):
                 found |= self._reachable(child, seen)
         return found
+
+
+def _is_bitcast(call: ast.Call) -> bool:
+    return any(k.arg == "bitcast" for k in call.keywords)
 
 
 def _dtype_argument(call: ast.Call) -> ast.expr | None:
@@ -467,13 +541,13 @@ def _constant(name: str, known: Any, default: Any, usage: _Usage, truth: bool | 
     numbers = [value for value in compared if isinstance(value, int) and not isinstance(value, bool) and value > 0]
     if usage.is_shape(name):
         return _block(name, usage)
-    if _TRUTH.search(name) or (usage.tested(name) and not numbers):
+    if (_TRUTH.search(name) and name not in usage.indices) or (usage.tested(name) and not numbers):
         return name.upper().startswith(("HAS", "USE")) if truth is None else truth
     if None in compared:
         return None
     if _BLOCK.search(name):
         return _block(name, usage)
-    if _FLOAT.search(name):
+    if _FLOAT.search(name) and name not in usage.indices and "stride" not in name:
         return 1.0
     if numbers:
         return numbers[0]
@@ -588,6 +662,101 @@ def _length(value: ast.expr, names: Mapping[str, ast.expr], constants: Mapping[s
 def _bound(names: Sequence[str], call: ast.Call) -> dict[str, ast.expr]:
     """The expression for each argument that a call passes."""
     return {**dict(zip(names, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
+
+
+def _site_types(node: ast.FunctionDef, sites: Sequence[LaunchSite]) -> dict[str, str]:
+    """The types of arguments that the launching functions show; `*` is a tensor of unknown dtype."""
+    names = [p.arg for p in (*node.args.posonlyargs, *node.args.args)]
+    found: dict[str, str] = {}
+    for site in sites:
+        for name, value in _bound(names, site.call).items():
+            kind = _site_type(value, site)
+            if kind and found.get(name, "*") == "*":
+                found[name] = kind
+    return found
+
+
+def _site_type(value: ast.expr, site: LaunchSite, depth: int = 0) -> str:  # noqa: C901 - one case per form
+    """The type of an argument of a launch; empty if the function does not show it."""
+    if depth > _MAX_DEPTH:
+        return ""
+    match value:
+        case ast.Constant(value=bool()):
+            return "i1"
+        case ast.Constant(value=int() | float()):
+            return "i32" if isinstance(value.value, int) else "fp32"
+        case ast.Name(id=name):
+            assigned = _site_type(site.names[name], site, depth + 1) if name in site.names else ""
+            return assigned if assigned not in ("", "*") else _annotated(site.annotations.get(name, "")) or assigned
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return "i32"
+        case ast.Subscript(value=inner):
+            kind = _site_type(inner, site, depth + 1)
+            return kind if kind.startswith("*") else ""
+        case ast.IfExp(body=body, orelse=orelse):
+            return _site_type(body, site, depth + 1) or _site_type(orelse, site, depth + 1)
+        case ast.BinOp(left=left, op=op, right=right):
+            kinds = {_site_type(left, site, depth + 1), _site_type(right, site, depth + 1)}
+            if "fp32" in kinds or (isinstance(op, ast.Div) and kinds == {"i32"}):
+                return "fp32" if kinds <= {"fp32", "i32", ""} else ""
+            return "i32" if kinds == {"i32"} else ""
+        case ast.Call():
+            return _called_type(value, site, depth)
+    return ""
+
+
+def _called_type(call: ast.Call, site: LaunchSite, depth: int) -> str:
+    """The type of what a call of torch or Triton returns."""
+    function = ast.unparse(call.func)
+    method = function.rpartition(".")[2]
+    if method in ("stride", "size", "numel", "dim", "element_size") or function in ("len", "int", "triton.cdiv"):
+        return "i32"
+    if function == "float":
+        return "fp32"
+    if method in _CASTS:
+        return f"*{_CASTS[method]}"
+    created = function.startswith("torch.") and method.removesuffix("_like") in _CREATED
+    if not created and not (method.startswith("new_") or method in _SAME_DTYPE):
+        return ""
+    dtypes = [k.value for k in call.keywords if k.arg == "dtype"]
+    if method in ("to", "view", "type"):
+        dtypes += [argument for argument in call.args if "dtype" in ast.unparse(argument) or _torch_dtype(argument)]
+    for dtype in dtypes:
+        if known := _torch_dtype(dtype):
+            return f"*{known}"
+        inner = dtype.value if isinstance(dtype, ast.Attribute) and dtype.attr == "dtype" else None
+        return _tensor(_site_type(inner, site, depth + 1)) if inner is not None else "*"
+    if method.endswith("_like") and call.args:
+        return _tensor(_site_type(call.args[0], site, depth + 1))
+    if created:
+        return "*i64" if method == "arange" else "*fp32" if method in ("empty", "zeros", "ones") else "*"
+    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return _tensor(_site_type(receiver, site, depth + 1)) if receiver is not None else "*"
+
+
+def _tensor(kind: str) -> str:
+    return kind if kind.startswith("*") else "*"
+
+
+def _torch_dtype(value: ast.expr) -> str:
+    text = ast.unparse(value)
+    if text.startswith("torch."):
+        return _DTYPES.get(text.removeprefix("torch."), "")
+    return "fp8e4nv" if re.search("fp8|float8", text) and not text.endswith(".dtype") else ""
+
+
+def _annotated(annotation: str) -> str:
+    if "Tensor" in annotation:
+        return "*"
+    words = set(re.findall(r"\w+", annotation)) - {"None", "Optional", "Union"}
+    return {frozenset({"int"}): "i32", frozenset({"float"}): "fp32", frozenset({"bool"}): "i1"}.get(
+        frozenset(words), ""
+    )
+
+
+def _annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, str]:
+    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    return {a.arg: ast.unparse(a.annotation) for a in arguments if a.annotation is not None}
 
 
 def _static(expression: ast.expr, names: Mapping[str, ast.expr], depth: int = 0) -> Any:  # noqa: C901 - one case per form
