@@ -141,11 +141,12 @@ def test_text_encoder_and_saving(pipes: Any, tmp_path: Any) -> None:
     plain, fast, inputs = pipes
     ids = torch.randint(3, 900, (1, 8))
     with torch.no_grad():
-        for _ in range(3):
+        for _ in range(5):
             torch.testing.assert_close(fast.text_encoder(ids)[0], plain.text_encoder(ids)[0])
     assert fast.text_encoder.captured.report().replays > 0
     fast.save_pretrained(tmp_path)
-    loaded = type(plain).from_pretrained(tmp_path)
+    missing = dict.fromkeys(("tokenizer", "safety_checker", "feature_extractor", "image_encoder"))
+    loaded = type(plain).from_pretrained(tmp_path, **missing)
     loaded.set_progress_bar_config(disable=True)
     _same(plain, loaded, inputs())
 
