@@ -233,6 +233,25 @@ def _resize(model: Any) -> None:
     model.resize_token_embeddings(80, mean_resizing=False)
 
 
+def test_adapters_of_peft(llama: Pair) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    ids = llama.ids()
+    with_adapter = peft.get_peft_model(copy.deepcopy(llama.plain), config).eval()
+    without = llama.plain.generate(ids, max_new_tokens=12, do_sample=False)
+    want = with_adapter.generate(input_ids=ids, max_new_tokens=12, do_sample=False)
+    assert integration.is_generator(with_adapter)
+    assert llama.optimize(with_adapter) is with_adapter
+    for _ in range(2):
+        assert torch.equal(with_adapter.generate(input_ids=ids, max_new_tokens=12, do_sample=False), want)
+    assert "optimized  decode step: 2 calls" in str(with_adapter.explain())
+    with with_adapter.disable_adapter():
+        assert torch.equal(with_adapter.generate(input_ids=ids, max_new_tokens=12, do_sample=False), without)
+    assert not torch.equal(want, without)
+    with_adapter.undo()
+    assert torch.equal(with_adapter.generate(input_ids=ids, max_new_tokens=12, do_sample=False), want)
+
+
 def test_training_mode_and_inference_mode(llama: Pair) -> None:
     with torch.inference_mode():
         llama.same()

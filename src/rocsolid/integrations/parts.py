@@ -6,6 +6,7 @@ from typing import Any
 
 from rocsolid.model.form import Form
 from rocsolid.model.program_report import ProgramPart, ProgramReport
+from rocsolid.optimize.optimized import OptimizedModule
 
 OptimizePart = Callable[[Any], Any]  # returns the module that learns from its first call
 
@@ -35,7 +36,7 @@ class Parts:
         for path, (owner, attribute, plain, made) in self._places.items():
             if getattr(owner, attribute) is made:  # not replaced by the user
                 setattr(owner, attribute, plain)
-            made.rocsolid.close()
+            _handler(made).close()
             self._left[path] = why
         self._places.clear()
 
@@ -50,7 +51,7 @@ class Parts:
         """Return what was optimized, and what was left alone and why."""
         parts = []
         for path, (owner, attribute, _, made) in self._places.items():
-            report = made.rocsolid.report()
+            report = _handler(made).report()
             if getattr(owner, attribute) is not made:
                 parts.append(ProgramPart(name=path, optimized=False, detail="was replaced by another object"))
                 continue
@@ -59,6 +60,11 @@ class Parts:
             parts.append(ProgramPart(name=path, optimized=used, detail=detail))
         parts += [ProgramPart(name=path, optimized=False, detail=why) for path, why in self._left.items()]
         return ProgramReport(name=self._name, parts=tuple(parts))
+
+
+def _handler(made: Any) -> Any:
+    """Return the object that handles the calls of an optimized module; it is the module itself for a scripted one."""
+    return made.rocsolid if isinstance(made, OptimizedModule) else made
 
 
 def plain_class(program: Any) -> Any:

@@ -31,12 +31,20 @@ Capture = Callable[[Callable[..., Any]], Captured]
 
 
 def is_generator(model: Any) -> bool:
-    """Whether this is a model of transformers with `generate`."""
-    return isinstance(model, torch.nn.Module) and isinstance(model, GenerationMixin)
+    """Whether this is a model of transformers with `generate`, or one with adapters of peft."""
+    return isinstance(model, torch.nn.Module) and (isinstance(model, GenerationMixin) or _has_adapters(model))
+
+
+def _has_adapters(model: Any) -> bool:
+    inside = getattr(getattr(model, "base_model", None), "model", None)
+    return type(model).__module__.startswith("peft.") and isinstance(inside, GenerationMixin)
 
 
 def optimize_generate(model: Any, capture: Capture, *, devices: Sequence[str] = ("cuda",)) -> Any:
     """Return the model with a faster `generate`; `devices` are the types of device on which `capture` makes graphs."""
+    if _has_adapters(model):  # its `generate`, `explain` and `undo` are those of the model inside
+        model.base_model.model = optimize_generate(model.base_model.model, capture, devices=devices)
+        return model
     if isinstance(model, GeneratingModel):
         model = model.undo()  # optimized again
     hook = inspect.signature(model._prepare_cache_for_generation).parameters  # noqa: SLF001 - where `generate` makes its cache
