@@ -314,3 +314,20 @@ def test_optimize_finds_the_model_by_its_class() -> None:
     ids = torch.ones(1, 4, dtype=torch.long)
     assert torch.equal(fast.generate(ids, max_new_tokens=4), model.generate(ids, max_new_tokens=4))
     assert "the model is on cpu, and graphs need a GPU" in str(fast.explain())
+
+
+def test_pipeline_of_transformers(llama: Pair) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.models.WordLevel({f"w{number}": number for number in range(64)}, unk_token="w1")  # noqa: S106 - no password
+    made = tokenizers.Tokenizer(words)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="w0", padding_side="left")  # noqa: S106
+    prompts = ["w3 w4 w5", "w9 w8 w7 w6 w5"]
+    want, got = (
+        transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)(
+            prompts, max_new_tokens=8, do_sample=False, batch_size=2
+        )
+        for model in (llama.plain, llama.fast)
+    )
+    assert got == want
+    assert llama.replays > 0
