@@ -125,6 +125,9 @@ def test_the_outermost_repeated_part_is_the_step() -> None:
         layers(torch.ones(4))
     assert repeated_step(layers, counts, 1) is None
     assert not layers[0]._forward_pre_hooks
+    compiled = torch.nn.Sequential(torch.compile(Step()))
+    with counting_calls(compiled):
+        assert not compiled[0]._orig_mod._forward_pre_hooks
     with counting_calls(torch.sin) as counts:
         assert repeated_step(torch.sin, counts, 1) is None
 

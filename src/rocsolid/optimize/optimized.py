@@ -46,7 +46,7 @@ from rocsolid.torchapi.graphs.replay_checks import write_counts
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 _SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
 _SETTINGS_ON_GPU_S: Final = 30.0  # there, a graph has most of the gain already
-_IN_CHILD: Final = "a child process; only the chosen one was set up and verified in this one"
+_IN_CHILD: Final = "a child process; only the chosen one was set up, verified and measured in this one"
 Capture = Callable[[Callable[..., Any]], Captured]
 ChildRace = Callable[[], OptimizeReport | NoChildRace]
 
@@ -365,6 +365,9 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
             raced_in = f"this process: {raced.why}"
         elif raced is not None and (outcome := _set_up_winner(raced, forms, saved, form_race, tried)):
             raced_in, elsewhere = _IN_CHILD, raced.forms
+        elif raced is not None:
+            saved.winner = None  # do not check it again
+            saved.traces.disable()
         outcome = outcome or _recheck_or_race(forms, saved, form_race, tried)
     results = {x.label: x for x in elsewhere} | {x.label: x.result for x in outcome.forms}
     report = OptimizeReport(
@@ -452,7 +455,7 @@ def _recheck_or_race(
     for tried in tried_settings.values():
         outcome = form_race.try_setting(outcome, tried, make_forms, tried_settings, limit)
     saved.winner, saved.settings = outcome.winner_to_save, outcome.winner.settings
-    if traces.enabled and outcome.winner.form is Form.COMPILED:
+    if traces.enabled and outcome.winner.form is Form.COMPILED and not outcome.winner.settings:
         # Code that was traced for saving lacks guards, and without a graph this process would run it in every call: compile it again.
         traces.disable()
         outcome = form_race.run(_with_eager(make_forms(), Form.COMPILED))

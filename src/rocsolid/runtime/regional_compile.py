@@ -23,10 +23,15 @@ class RepeatedStep:
 def counting_calls(model: Any) -> Iterator["Counter[str]"]:
     """Count how often each part of a model is called inside the block, by its name."""
     counts: Counter[str] = Counter()
-    hooks = []
-    for name, part in model.named_modules() if isinstance(model, torch.nn.Module) else ():
-        if name and not isinstance(part, torch.jit.ScriptModule):
-            hooks.append(part.register_forward_pre_hook(lambda *_, name=name: counts.update((name,))))
+    parts = dict(model.named_modules()) if isinstance(model, torch.nn.Module) else {}
+    # A hook would make torch compile a part again that the user has compiled.
+    if any(type(part).__module__.startswith(("torch._", "torch.jit")) for part in parts.values()):
+        parts = {}
+    hooks = [
+        part.register_forward_pre_hook(lambda *_, name=name: counts.update((name,)))
+        for name, part in parts.items()
+        if name
+    ]
     try:
         yield counts
     finally:
