@@ -195,7 +195,9 @@ def slow(x: Any) -> Any:
     return x * 2
 
 
-def optimize_after(monkeypatch: pytest.MonkeyPatch, chosen: Form, functions: dict[Form, Any]) -> tuple[list[Form], Any]:
+def optimize_after(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, chosen: Form, functions: dict[Form, Any]
+) -> tuple[list[Form], Any]:
     """Return the forms that are set up here after a child has chosen one, and the report."""
     prepared: list[Form] = []
 
@@ -214,12 +216,12 @@ def optimize_after(monkeypatch: pytest.MonkeyPatch, chosen: Form, functions: dic
     prepared.clear()
     elsewhere = replace(here, chosen=chosen, why="it was the fastest in the child")
     monkeypatch.setattr(api, "race_in_child", lambda *_, **__: elsewhere)
-    return prepared, rs.optimize(slow, torch.ones(4), race_in="child").report()
+    return prepared, rs.optimize(slow, torch.ones(4), race_in="child", artefacts=folder / "second").report()
 
 
-def test_the_report_has_the_forms_of_both_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_has_the_forms_of_both_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     functions = {Form.EAGER: slow, Form.REGIONAL: slow, Form.COMPILED: quick}
-    prepared, report = optimize_after(monkeypatch, Form.COMPILED, functions)
+    prepared, report = optimize_after(monkeypatch, tmp_path, Form.COMPILED, functions)
     assert prepared == [Form.EAGER, Form.COMPILED]
     assert [result.form for result in report.forms] == list(functions)
     assert report.chosen is Form.COMPILED
@@ -227,17 +229,17 @@ def test_the_report_has_the_forms_of_both_processes(monkeypatch: pytest.MonkeyPa
     assert report.raced_in.startswith("a child process")
 
 
-def test_eager_can_win_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared, report = optimize_after(monkeypatch, Form.EAGER, {Form.EAGER: slow, Form.COMPILED: slow})
+def test_eager_can_win_in_the_child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    prepared, report = optimize_after(monkeypatch, tmp_path, Form.EAGER, {Form.EAGER: slow, Form.COMPILED: slow})
     assert prepared == [Form.EAGER], "nothing is compiled or captured here"
     assert (report.chosen, report.why) == (Form.EAGER, "it was the fastest in the child")
 
 
 def test_a_winner_that_is_wrong_here_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     functions = {Form.EAGER: slow, Form.REGIONAL: quick, Form.COMPILED: wrong}
-    prepared, report = optimize_after(monkeypatch, Form.COMPILED, functions)
+    prepared, report = optimize_after(monkeypatch, tmp_path, Form.COMPILED, functions)
     assert report.chosen is Form.REGIONAL, "all forms were measured here"
     assert report.raced_in == ""
     assert prepared == [Form.EAGER, Form.COMPILED, *functions]

@@ -303,3 +303,20 @@ def test_flash_attention_is_tried_for_models_with_attention(monkeypatch: pytest.
     assert tried.label == "compiled, attention=flash"
     assert tried.outcome in (FormOutcome.CHOSEN, FormOutcome.NOT_CHOSEN)
     assert not [form for form in rs.optimize(layer.project, x).report().forms if form.settings]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_settings_are_tried_and_constant_weights_are_watched() -> None:
+    layers = torch.nn.ModuleList(Attends() for _ in range(3))
+    model = torch.nn.Sequential(*layers).cuda().half().eval()
+    x = torch.randn(1, 4, 8, device="cuda").half()
+    fast = rs.optimize(model, x, freeze=True, race_in="process")
+    report = fast.report()
+    tried = {name for form in report.forms for name in form.settings}
+    assert FREEZING in tried, str(report)
+    assert not [form for form in report.forms if form.settings and form.outcome is FormOutcome.WRONG], str(report)
+    assert torch.allclose(fast(x), model(x), atol=1e-2)
+    layers[0].project[0].weight.mul_(2)
+    assert torch.allclose(fast(x), model(x), atol=1e-2)
+    constant = bool(report.settings.get(FREEZING))
+    assert bool(fast.report().unused_because) is constant

@@ -30,15 +30,17 @@ _FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
 _SETTING_RACE: Final = RaceLimits(seconds=5.0, rounds=15)
 _LONG_SETUP_S: Final = 60.0  # without a budget, a form or setting whose set-up is expected to take longer is skipped
 _CALLS_IN_RACE: Final = 8  # of each form, at least
+_CALLS_IN_CAPTURE: Final = 12  # warm-up runs, runs that are watched, and verification
 _MAX_RACE_SHARE: Final = 0.3  # of the budget, kept for the race
-# In which order forms are set up: those that gain most for their set-up time first, a graph before the form that it shares a compile with.
+# In which order forms are set up: a graph before the form that it shares a compile with. The graph of eager comes last, because the
+# first compile of a process changes `torch.nn.Module`, and a graph that was captured before would be captured again. Its time is kept.
 _SETUP_ORDER: Final = (
     Form.EAGER,
-    Form.EAGER_GRAPH,
     Form.REGIONAL_GRAPH,
     Form.REGIONAL,
     Form.COMPILED_GRAPH,
     Form.COMPILED,
+    Form.EAGER_GRAPH,
 )
 Forms = Mapping[Form, MakeForm]
 
@@ -99,10 +101,12 @@ class FormRace:
         it is prepared once more without them.
         """
         forms = raced_forms(makers, settings or {})
-        form_deadline = float("inf")
+        deadline = float("inf")
+        kept_s = 0.0  # for the graph of eager
         for index, raced in enumerate(sorted(forms, key=lambda x: _SETUP_ORDER.index(x.form))):
             what = "running eager" if raced.form is Form.EAGER else f"setting up and verifying {raced.label!r}"
             self.on_step(Step(what=what, done=index, total=len(forms) + 1))
+            form_deadline = deadline if raced.form is Form.EAGER_GRAPH else deadline - kept_s
             if why := self._takes_too_long(raced, forms, form_deadline):
                 raced.result = replace(raced.result, why=why)
                 continue
@@ -116,7 +120,8 @@ class FormRace:
                 _log.warning("%s", why)
                 return RaceOutcome(forms=forms, winner=raced, why=why, noise=0.0)
             if raced.form is Form.EAGER:
-                form_deadline = self.deadline - self._race_s(raced, len(forms))
+                deadline = self.deadline - self._race_s(raced, len(forms))
+                kept_s = raced.result.setup_s * _CALLS_IN_CAPTURE / 2 if Form.EAGER_GRAPH in makers else 0.0
         times = run_race(forms, self.examples, self._within_budget(limits), self.on_step)
         winner, why = choose_winner(forms, times)
         close_others(forms, winner)

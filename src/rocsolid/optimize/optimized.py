@@ -45,6 +45,7 @@ from rocsolid.torchapi.graphs.replay_checks import write_counts
 
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 _SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
+_RACE_SHARE: Final = 0.1  # of the budget, in which nothing is compiled any more
 _SETTINGS_ON_GPU_S: Final = 30.0  # there, a graph has most of the gain already
 _IN_CHILD: Final = "a child process; only the chosen one was set up, verified and measured in this one"
 Capture = Callable[[Callable[..., Any]], Captured]
@@ -326,6 +327,7 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     With `child_race` all this happens in a child process, and only its winner is set up here. If that fails, it happens here.
     """
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
+    compiles_end = deadline - _RACE_SHARE * (budget_s or 0.0)
     remove_skip_marks()
     raced = _race_elsewhere(child_race, model, deadline) if not has_winner(model, plan, examples, artefacts) else None
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
@@ -337,7 +339,7 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
         if not attention.seen:
             tried.pop(ATTENTION, None)
 
-        def forms(settings: Sequence[Decision] = (), ends_at: float = deadline) -> Forms:
+        def forms(settings: Sequence[Decision] = (), ends_at: float = compiles_end) -> Forms:
             changed = plan.with_decisions(d for d in settings if d.id not in (AUTOCAST, ATTENTION))
             made = available_forms(
                 model,
