@@ -206,11 +206,11 @@ def scaled(x, x_scale, y, y_scale, o):
     tl.store(o, tl.dot_scaled(tl.load(x), tl.load(x_scale), "e4m3", tl.load(y), tl.load(y_scale), "e2m1"))
 
 
-def call(a: torch.Tensor, weight: float, position: int, mask: torch.Tensor, bits, step, dtype):
+def call(a: torch.Tensor, weight: float, position: int, mask: torch.Tensor, bits, step, dtype, ratio: torch.Tensor):
     b = a.to(torch.float16).contiguous()
     out = torch.empty_like(b)
     fp8 = torch.empty(a.shape, dtype=current_platform.fp8_dtype())
-    typed[(1,)](a[:, 0], b, mask.bool(), a.stride(0), weight, position * 2, bits, step, out, fp8, 1 / position, step)
+    typed[(1,)](a[:, 0], b, mask.bool(), a.stride(0), weight, position * 2, bits, step, out, fp8, ratio, step)
 """
 
 
@@ -228,7 +228,7 @@ def test_types_are_read_from_the_function_that_launches() -> None:
         "seed": "*i32",
         "out": "*fp16",
         "fp8": "*fp8e4nv",
-        "ratio": "fp32",
+        "ratio": "fp32",  # the kernel multiplies with it
     }
     assert first.constants == {"WEIGHTS_STEP": 64}  # part of an address, so it is no float
 

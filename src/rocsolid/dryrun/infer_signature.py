@@ -136,7 +136,11 @@ def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = 
     blocks = _block_shapes(node, project)
     parameters = [*node.args.posonlyargs, *node.args.args]
     site_values, options = _site_values(node, project.sites.get(node.name, ()))
-    site_types = _site_types(node, project.sites.get(node.name, ()))
+    site_types = {
+        name: kind
+        for name, kind in _site_types(node, project.sites.get(node.name, ())).items()
+        if not kind.startswith("*") or name in usage.pointers or not usage.computes_with(name)
+    }
     defaults = dict(
         zip([p.arg for p in parameters[len(parameters) - len(node.args.defaults) :]], node.args.defaults, strict=True)
     )
@@ -315,6 +319,11 @@ class _Usage:
             and name in (getattr(n.left, "id", ""), getattr(n.right, "id", ""))
             for n in ast.walk(self.node)
         )
+
+    def computes_with(self, name: str) -> bool:
+        """Whether an argument is an operand."""
+        operations = (n for n in ast.walk(self.node) if isinstance(n, (ast.BinOp, ast.Compare)))
+        return any(getattr(operand, "id", "") == name for n in operations for operand in ast.iter_child_nodes(n))
 
     def texts(self, name: str) -> list[object]:
         """Constants that an argument is compared with."""
