@@ -47,6 +47,7 @@ RULE = Rule(
     fix="Choose the type by the GPU model, and use torch.finfo(dtype).max instead of 448.",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
+    on_by_default=False,
     evidence=(issue("ROCm/legacy-rocm-build#6019", "fnuz types on gfx942 only, OCP types on gfx950 and gfx12 only."),),
 )
 _OCP = "torch.float8_e4m3fn"
