@@ -118,7 +118,6 @@ def summary(project: dict[str, Any]) -> dict[str, Any]:
         "entry_kernels": project["entry_kernels"],
         "drawn": project["drawn"],
         "with_signature": len(signed),
-        "need_descriptors": sum("tensor descriptors" in row.get("skipped", "") for row in project["rows"]),
         "compile_for_nvidia": len(nvidia),
     }
     for target in TARGETS:
