@@ -28,6 +28,7 @@ such checks are usually for: bfloat16 and FP8.
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -86,12 +87,10 @@ def check(source: Source) -> Iterator[SourceMatch]:
         ".major" in source.text and "get_device_properties" in source.text
     ):
         return
-    expressions = [(site, set(_last_names(site.node))) for site in _expressions(source)]
-    names = _capability_names(source, expressions)
     returned = {id(site.node) for site in source.returns}
     reported: set[str] = set()
-    for site, used in expressions:
-        if site.scope.name in reported or names.isdisjoint(used) or _only_raises(site):
+    for site in _capability_expressions(source):
+        if site.scope.name in reported or id(site.node) in _raising_tests(source):
             continue
         for node in ast.walk(site.node):
             taken = _misleading_on(node, site.scope, source) if isinstance(node, (ast.Compare, ast.Call)) else []
@@ -128,30 +127,41 @@ def _is_exact(node: ast.AST) -> bool:
     return isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Eq, ast.NotEq, ast.In, ast.NotIn))
 
 
-def _only_raises(site: Site) -> bool:
-    """Whether the condition guards a `raise` or is asserted: another GPU fails there, or a few lines later."""
-    for node in ast.walk(site.scope.node):
-        if isinstance(node, ast.Assert) and node.test is site.node:
-            return True
-        if isinstance(node, ast.If) and node.test is site.node:
-            return isinstance(node.body[-1], ast.Raise)
-    return False
+@lru_cache(maxsize=2)
+def _raising_tests(source: Source) -> frozenset[int]:
+    """The conditions that guard a `raise` or are asserted: another GPU fails there, or a few lines later."""
+    return frozenset(
+        id(node.test)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise))
+    )
 
 
-def _capability_names(source: Source, expressions: list[tuple[Site, set[str]]]) -> set[str]:
-    """The names whose values may depend on the capability: calls, attributes, variables and functions of the file."""
-    names = {_CAPABILITY, *_TESTS, "major", "minor", "to_int"}
+def _capability_expressions(source: Source) -> list[Site]:
+    """The expressions whose values may depend on the capability: through calls, attributes, variables and functions of the file."""
     targets = {id(a.value): a.name.rpartition(".")[2] for a in source.assignments}
-    returns = {id(s.node): s.scope.name.rpartition(".")[2] for s in source.returns}
-    values = [
-        (targets.get(id(site.node)) or returns.get(id(site.node)) or "", used) for site, used in expressions if used
-    ]
-    for _ in range(_MAX_DEPTH):
-        found = {name for name, used in values if name and name not in names and not names.isdisjoint(used)}
-        if not found:
+    targets |= {id(s.node): s.scope.name.rpartition(".")[2] for s in source.returns}
+    sites = list(_expressions(source))
+    lines = source.text.split("\n")
+    used: dict[int, set[str]] = {}  # names by index, of the expressions on lines with one of the names
+    new = names = {_CAPABILITY, *_TESTS, "major", "minor", "to_int"}
+    near: set[int] = set()
+    for depth in range(_MAX_DEPTH + 1):
+        pattern = re.compile(rf"\b(?:{'|'.join(new)})\b")
+        near |= {number for number, line in enumerate(lines, 1) if pattern.search(line)}
+        for index, site in enumerate(sites):
+            if index not in used and not near.isdisjoint(_line_range(site.node)):
+                used[index] = set(_last_names(site.node))
+        new = {targets.get(id(sites[index].node), "") for index, u in used.items() if not names.isdisjoint(u)}
+        new = {name for name in new - names if name.isidentifier()}
+        if not new or depth == _MAX_DEPTH:
             break
-        names |= found
-    return names
+        names = names | new
+    return [site for index, site in enumerate(sites) if not names.isdisjoint(used.get(index, ()))]
+
+
+def _line_range(node: ast.AST) -> range:
+    return range(getattr(node, "lineno", 1), (getattr(node, "end_lineno", None) or 1) + 1)
 
 
 def _last_names(node: ast.AST) -> Iterator[str]:
