@@ -24,6 +24,7 @@ from rocsolid.optimize.child_race import NoChildRace, race_in_child
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.first_call import FirstCall
 from rocsolid.optimize.form_race import TriedSetting
+from rocsolid.optimize.graph_passes import tried_passes
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.pretended import pretended_chip
@@ -73,6 +74,11 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     where the CPU has instructions for it. On CUDA: combined kernels and, since Hopper, programmatic dependent
     launch and flash attention where torch chooses cuDNN. On ROCm: channels-last convolutions. With `freeze=True` everywhere: constant
     weights. Those whose set-up would end after `budget_s`, or without a budget after 60 s (30 s on a GPU), are listed as skipped.
+
+    On a GPU, for inference (`torch.no_grad()`, `torch.inference_mode()`), graph passes of rocsolid are tried in the same way.
+    `merged_projections`: `nn.Linear` layers that get the same input (Q, K and V; gate and up) become one matrix product. For this the
+    weights of such layers are moved next to each other in memory; the parameters, their values and `state_dict` stay the same, and
+    weights that are changed later are used. Where the process has a CUDA graph of its own, which would read the old memory, it is not tried.
 
     A form whose results differ from eager is compared with the model in higher precision, and so is eager. It is excluded if its error
     is more than 1.1 times eager's; the report shows both errors.
@@ -228,6 +234,8 @@ def _tried_settings(
     if on_device and torch.backends.cuda.cudnn_sdp_enabled() and _HAS_CUDNN_ATTENTION.holds(env):
         flash = Decision(id=ATTENTION, value=FLASH, channel=Channel.SCOPE, why=why, profile="optimize")
         tried.append(TriedSetting(flash, 1.0))
+    if on_device and not torch.is_grad_enabled():
+        tried += tried_passes()
     for setting in all_settings():
         value = setting.tried_on_gpu if on_device else setting.tried_on_cpu
         if value is None or not value.when.holds(env) or not setting.valid.holds(env):

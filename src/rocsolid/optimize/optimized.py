@@ -25,6 +25,7 @@ from rocsolid.optimize.autocast import AUTOCAST, with_autocast
 from rocsolid.optimize.child_race import NoChildRace
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.form_race import FormRace, Forms, MakeForms, RaceOutcome, TriedSetting
+from rocsolid.optimize.graph_passes import is_pass, pass_options, prepare_passes
 from rocsolid.optimize.prewarm import prewarm_libraries
 from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prepare
 from rocsolid.optimize.warm_start import SavedRun, has_winner, warm_start
@@ -332,15 +333,21 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     raced = _race_elsewhere(child_race, model, deadline) if not has_winner(model, plan, examples, artefacts) else None
     with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
         tried = {} if plan.tuned else {x.decision.id: x for x in tried_settings}
+        known = raced.settings if isinstance(raced, OptimizeReport) else saved.settings if saved.winner else None
+        if known is not None:  # what has lost is not prepared again
+            tried = {name: x for name, x in tried.items() if not is_pass(name) or name in known}
         attention = AttentionCalls()
-        with counting_calls(model) as calls, attention if ATTENTION in tried else nullcontext():
+        watch_attention = attention if ATTENTION in tried else nullcontext()
+        with counting_calls(model) as calls, watch_attention, prepare_passes(model, tried):
             expected = expect(model, examples, tolerance)
         step = repeated_step(model, calls, len(examples))
         if not attention.seen:
             tried.pop(ATTENTION, None)
 
         def forms(settings: Sequence[Decision] = (), ends_at: float = compiles_end) -> Forms:
-            changed = plan.with_decisions(d for d in settings if d.id not in (AUTOCAST, ATTENTION))
+            changed = plan.with_decisions(
+                d for d in settings if d.id not in (AUTOCAST, ATTENTION) and not is_pass(d.id)
+            )
             made = available_forms(
                 model,
                 changed,
@@ -349,6 +356,7 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
                 ends_at=None if ends_at == float("inf") else ends_at,
                 whole_model=saved.traces.model,
                 step=step,
+                options=pass_options(d.id for d in settings),
                 wrap=FlashAttention() if any(d.id == ATTENTION for d in settings) else None,
             )
             in_bfloat16 = any(d.id == AUTOCAST for d in settings)
@@ -469,7 +477,7 @@ def _with_eager(forms: Forms, form: Form) -> Forms:
     return {kept: forms[kept] for kept in dict.fromkeys((Form.EAGER, form))}
 
 
-def available_forms(
+def available_forms(  # noqa: PLR0913 - each changes what is compiled
     model: Callable[..., Any],
     plan: Plan,
     capture: Capture | None,
@@ -478,16 +486,18 @@ def available_forms(
     ends_at: float | None = None,
     whole_model: Callable[..., Any] | None = None,
     step: RepeatedStep | None = None,
+    options: Mapping[str, object] | None = None,
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Forms:
     """Return every form that this model supports, simplest first. A compiled form and its graph share one compiled function.
 
     No compile ends after `ends_at`. `whole_model` is compiled instead of `model` for the forms that compile the whole model. By
-    region, `step` is compiled, or else the repeated layers. `wrap` is applied to what is compiled.
+    region, `step` is compiled, or else the repeated layers. `options` are for torch.compile, `wrap` is applied to what is compiled.
     """
 
     def compile_part(part: Callable[..., Any]) -> Any:
-        return compile_with_plan(plan, wrap(part) if wrap else part, deadline_s=budget_s, ends_at=ends_at)
+        function = wrap(part) if wrap else part
+        return compile_with_plan(plan, function, options=options or None, deadline_s=budget_s, ends_at=ends_at)
 
     @cache
     def compiled() -> Callable[..., Any]:

@@ -45,6 +45,11 @@ class SavedRun:
     settings: Mapping[str, Value] = field(default_factory=dict)  # values that the winner has besides those of the plan
     race_date: str = ""  # when all forms were measured, and the winner was the fastest
 
+    @property
+    def uses_traces(self) -> bool:
+        """Whether saved traces are of the winner: they lack guards that calls without a graph need, and are made without settings."""
+        return self.winner is Form.COMPILED_GRAPH and not self.settings
+
 
 def key_of(model: Callable[..., Any], plan: Plan, examples: Sequence[Example] = ()) -> str:
     """Return a hash of everything that must be equal for artefacts to be usable: model class and shapes, plan, calls and environment."""
@@ -113,7 +118,7 @@ def warm_start(
     saved = SavedRun(DynamoTraces(model, file if traces else None))
     if usable:
         _read_winner(file, saved)
-        if saved.winner in (None, Form.COMPILED_GRAPH) and not saved.settings:
+        if saved.winner is None or saved.uses_traces:
             saved.traces.load()
         else:
             # Without a graph, every call needs all guards, and saved traces lack some; and they are without these settings.
@@ -126,7 +131,7 @@ def warm_start(
         usable = artefacts is not None and bool(artefacts[0]) and user_cache.write(file, artefacts[0])
     if usable and (saved.winner, saved.settings) != previous:
         _save_winner(file, saved)
-    if usable and saved.winner is Form.COMPILED_GRAPH and not saved.settings:
+    if usable and saved.uses_traces:
         saved.traces.save()
 
 

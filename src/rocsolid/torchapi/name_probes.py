@@ -275,6 +275,27 @@ def _storage(_: Any) -> object:
     return storage_id(x) == storage_id(x[2:]) != storage_id(torch.zeros(4))
 
 
+@_probes("torch._C._storage_Use_Count")
+def _storage_users(_: Any) -> object:
+    import torch
+
+    from rocsolid.torchapi.graphs.replay_checks import is_only_user
+
+    x = torch.zeros(4)
+    alone = is_only_user(x)
+    view = x[2:]
+    return alone and not is_only_user(x) and not is_only_user(view)
+
+
+@_probes("torch._inductor.custom_graph_pass.CustomGraphPass")
+def _custom_pass(base: Any) -> object:
+    """Checks the class and that the compiler asks passes of it for their id; compiling would take seconds."""
+    codecache = importlib.import_module("torch._inductor.codecache")
+    post_grad = importlib.import_module("torch._inductor.fx_passes.post_grad")
+    has_methods = _takes(base.__call__, "self", "graph") and callable(base.uuid)
+    return has_methods and "uuid()" in _source(codecache) and "post_grad_custom_pre_pass" in _source(post_grad)
+
+
 @_probes("torch.Tensor._version")
 def _version(_: Any) -> object:
     import torch

@@ -2,7 +2,9 @@
 
 import contextlib
 import ctypes
+import gc
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +22,7 @@ _KEEPS_MEMORY = "rs.capture: a failed capture keeps its memory pool until the pr
 _END_POOL = private_name("torch._C", "_cuda_endAllocateToPool", "2.1..", gpu_builds_only=True, without=_KEEPS_MEMORY)
 _RELEASE_POOL = private_name("torch._C", "_cuda_releasePool", "2.1..", gpu_builds_only=True, without=_KEEPS_MEMORY)
 _CAPTURE_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
+_own_graphs: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def replay_function(graph: Any) -> Callable[[], None]:
@@ -36,14 +39,23 @@ def new_graph(*, keep: bool) -> Any:
     """
     import torch
 
-    if not keep:
-        return torch.cuda.CUDAGraph()
     try:
-        return torch.cuda.CUDAGraph(keep_graph=True)
+        graph = torch.cuda.CUDAGraph(keep_graph=True) if keep else torch.cuda.CUDAGraph()
     except TypeError:
         graph = torch.cuda.CUDAGraph()
         graph.enable_debug_mode()
-        return graph
+    _own_graphs.add(graph)
+    return graph
+
+
+def has_other_graphs() -> bool:
+    """Return whether the process has a graph that `new_graph` did not make, and that may read any memory."""
+    import torch
+
+    return any(
+        type(value) is torch.cuda.CUDAGraph and value not in _own_graphs  # isinstance could run code of the object
+        for value in gc.get_objects()
+    )
 
 
 def instantiate(graph: Any) -> None:

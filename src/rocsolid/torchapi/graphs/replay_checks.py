@@ -55,6 +55,12 @@ _STORAGE = private_name(
     "2.0..",
     without="rs.capture: tensors without memory are not recognised as views of one another",
 )
+_STORAGE_USERS = private_name(
+    "torch._C",
+    "_storage_Use_Count",
+    "2.1..",
+    without="rs.optimize: weights are not moved, so projections are not merged",
+)
 _VERSION = private_name(
     "torch", "Tensor._version", "2.0..", without="rs.capture: writes to watched tensors are found by their values"
 )
@@ -200,6 +206,15 @@ def storage_id(tensor: Any) -> int:
     """Return a number that is equal for tensors that share a storage."""
     storage = tensor.untyped_storage()
     return int(_STORAGE.of(storage) or storage.data_ptr())
+
+
+def is_only_user(tensor: Any) -> bool:
+    """Return whether no other tensor or Python object uses the memory of a tensor; False where this cannot be seen."""
+    use_count = _STORAGE_USERS.find()
+    storage = tensor.untyped_storage()
+    address = _STORAGE.of(storage)
+    used_by_both = 2  # the tensor, and `storage` here
+    return use_count is not None and address is not None and use_count(address) == used_by_both
 
 
 def byte_count(tensor: Any) -> int:

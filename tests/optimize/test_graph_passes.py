@@ -1,0 +1,390 @@
+"""Graph passes: linear layers of one input become one matrix product, and changed weights are never ignored."""
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+from torch import nn
+from torch.nn import functional
+
+import rocsolid as rs
+from rocsolid.model.form import Form
+from rocsolid.optimize import graph_passes
+from rocsolid.optimize.graph_passes import (
+    MERGED_PROJECTIONS,
+    SharedInputs,
+    merge_projections,
+    pass_options,
+)
+from rocsolid.torchapi.inductor.graph_pass import graph_pass
+
+pytestmark = pytest.mark.torch
+WIDTH, HEADS = 32, 4
+seen_targets: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Iterator[None]:
+    torch.manual_seed(0)
+    seen_targets.clear()
+    with torch.no_grad():
+        yield
+    torch._dynamo.reset()
+
+
+class Attention(nn.Module):  # type: ignore[misc]
+    """Attention as in BERT (equal widths, biases) or Llama (fewer heads of keys and values, no biases)."""
+
+    def __init__(self, *, kv_heads: int = HEADS, bias: bool = True) -> None:
+        super().__init__()
+        self.query = nn.Linear(WIDTH, WIDTH, bias=bias)
+        self.key = nn.Linear(WIDTH, WIDTH // HEADS * kv_heads, bias=bias)
+        self.value = nn.Linear(WIDTH, WIDTH // HEADS * kv_heads, bias=bias)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=bias)
+
+    def forward(self, x: Any) -> Any:
+        batch, tokens, _ = x.shape
+        q, k, v = (
+            layer(x).view(batch, tokens, -1, WIDTH // HEADS).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        attended = functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        return self.out(attended.transpose(1, 2).reshape(batch, tokens, WIDTH))
+
+
+class BertLayer(nn.Module):  # type: ignore[misc]
+    """One group of three layers with biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.norm = Attention(), nn.LayerNorm(WIDTH)
+        self.wide, self.narrow, self.last_norm = nn.Linear(WIDTH, 64), nn.Linear(64, WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm(x + self.attention(x))
+        return self.last_norm(x + self.narrow(functional.gelu(self.wide(x))))
+
+
+class LlamaLayer(nn.Module):  # type: ignore[misc]
+    """Two groups without biases: of unequal widths, and gate and up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention(kv_heads=2, bias=False)
+        self.norm, self.last_norm = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+        self.gate, self.up = (nn.Linear(WIDTH, 48, bias=False) for _ in range(2))
+        self.down = nn.Linear(48, WIDTH, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.attention(self.norm(x))
+        y = self.last_norm(x)
+        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
+
+
+def merge_and_record(graph: Any) -> None:
+    merge_projections(graph)
+    seen_targets.extend(str(n.target) for n in graph.nodes if "mm" in str(n.target) or "merged" in str(n.target))
+
+
+def compiled(model: Any) -> Any:
+    # Without the cache, in which torch would find the graph of another test, and not run the pass.
+    options = {"post_grad_custom_pre_pass": graph_pass(merge_and_record), "fx_graph_cache": False}
+    return torch.compile(model, options=options)
+
+
+def packed(model: Any, *args: Any) -> int:
+    """Make the weights adjacent; return the number of groups."""
+    shared_inputs = SharedInputs()
+    with shared_inputs.watch(model):
+        model(*args)
+    return shared_inputs.make_adjacent()
+
+
+def products() -> tuple[int, int]:
+    """How many products the last graph has: merged ones and others."""
+    merged = sum("merged" in target for target in seen_targets)
+    return merged, len(seen_targets) - merged
+
+
+@pytest.mark.parametrize(
+    ("layer", "groups", "expected"), [(BertLayer, 1, (1, 3)), (LlamaLayer, 2, (2, 2))], ids=["bert", "llama"]
+)
+def test_layers_of_one_input_are_merged(layer: Any, groups: int, expected: tuple[int, int]) -> None:
+    model, x = layer().eval(), torch.randn(2, 5, WIDTH)
+    names = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    before = model(x)
+
+    assert packed(model, x) == groups
+    assert torch.equal(model(x), before)
+    assert {name: tuple(value.shape) for name, value in model.state_dict().items()} == names
+    torch.testing.assert_close(compiled(model)(x), before)
+    assert products() == expected
+    assert packed(model, x) == groups  # a second time: they are adjacent already
+
+
+def step(model: Any) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    with torch.enable_grad():
+        model(torch.randn(1, 3, WIDTH)).square().sum().backward()
+    optimizer.step()
+
+
+def load(model: Any) -> None:
+    other = type(model)()
+    model.load_state_dict(other.state_dict())
+
+
+def load_assigning(model: Any) -> None:
+    model.load_state_dict(type(model)().state_dict(), assign=True)
+
+
+def write_through_data(model: Any) -> None:
+    model.attention.key.weight.data.copy_(torch.randn(*model.attention.key.weight.shape))
+
+
+def replace_data(model: Any) -> None:
+    model.attention.value.weight.data = torch.randn(*model.attention.value.weight.shape)
+
+
+def replace_parameter(model: Any) -> None:
+    model.attention.query.weight = nn.Parameter(torch.randn(*model.attention.query.weight.shape))
+
+
+def replace_first(model: Any) -> None:
+    model.attention.query.weight.data = torch.randn(*model.attention.query.weight.shape)
+
+
+@pytest.mark.parametrize(
+    "change", [step, load, load_assigning, write_through_data, replace_data, replace_parameter, replace_first]
+)
+@pytest.mark.parametrize("layer", [BertLayer, LlamaLayer])
+def test_changed_weights_are_used(layer: Any, change: Callable[[Any], None]) -> None:
+    model, x = layer().eval(), torch.randn(2, 5, WIDTH)
+    packed(model, x)
+    function = compiled(model)
+    before = function(x)
+
+    change(model)
+
+    expected = model(x)
+    assert not torch.allclose(expected, before, atol=1e-3)
+    torch.testing.assert_close(function(x), expected)
+
+
+def test_weights_that_something_else_refers_to_stay_where_they_are() -> None:
+    model, x = BertLayer(), torch.randn(1, 3, WIDTH)
+    kept = model.attention.key.weight.data  # written later, and the model must see it
+    address = model.attention.key.weight.data_ptr()
+
+    assert packed(model, x) == 0
+    assert model.attention.key.weight.data_ptr() == address
+    kept.zero_()
+    assert not model.attention.key.weight.any()
+    torch.testing.assert_close(compiled(model)(x), model(x))  # the products are merged, and computed one by one
+
+
+def test_tied_and_repeated_weights_are_right() -> None:
+    class Tied(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.a(x) + 1, self.b(x) + 1, self.a(x) * 2
+
+    model, x = Tied(), torch.randn(3, WIDTH)
+    assert packed(model, x) == 0
+    torch.testing.assert_close(compiled(model)(x), model(x))
+    assert products() == (0, 3)
+
+
+class Pair(nn.Module):  # type: ignore[misc]
+    """Two layers of one input."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: Any) -> Any:
+        return self.first(x) + 1, self.second(x) + 1
+
+
+def test_layers_of_different_kinds_are_not_merged() -> None:
+    x = torch.randn(3, WIDTH)
+    model = Pair(nn.Linear(WIDTH, 8), nn.Linear(WIDTH, 8, bias=False))
+    assert packed(model, x) == 0
+    torch.testing.assert_close(compiled(model)(x), model(x))
+    assert products() == (0, 2)
+
+    seen_targets.clear()
+    half = Pair(nn.Linear(WIDTH, 8), nn.Linear(WIDTH, 8).bfloat16())
+    half.second.register_forward_pre_hook(lambda _, args: (args[0].bfloat16(),))
+    packed(half, x)
+    torch.testing.assert_close(compiled(half)(x), half(x))
+    assert products() == (0, 2)
+
+
+def test_lora_layers_are_right() -> None:
+    class Lora(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.base, self.down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 4, bias=False)
+            self.up = nn.Linear(4, WIDTH, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            return self.base(x) + self.up(self.down(x))
+
+    model, x = Pair(Lora(), Lora()), torch.randn(3, WIDTH)
+    packed(model, x)
+    function = compiled(model)
+    torch.testing.assert_close(function(x), model(x))
+    assert products() == (2, 2)  # the two bases, which have biases, and the two small ones
+    model.first.down.weight.add_(1.0)
+    torch.testing.assert_close(function(x), model(x))
+
+
+def test_results_keep_their_strides() -> None:
+    class Flat(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(WIDTH, width) for width in (8, 4, 6, 6))
+
+        def forward(self, x: Any) -> Any:
+            flat, returned, first, second = (layer(x) for layer in self.layers)
+            return flat.view(-1) + 1, returned.view(1, 3, 4).transpose(1, 2), first * second
+
+    model, x = Flat(), torch.randn(3, WIDTH)
+    packed(model, x)
+    for result, expected in zip(compiled(model)(x), model(x), strict=True):
+        torch.testing.assert_close(result, expected)
+        assert result.stride() == expected.stride()
+    assert products()[0] == 1
+
+
+def test_a_compiled_training_step_is_right() -> None:
+    model, x = BertLayer(), torch.randn(2, 5, WIDTH)
+    packed(model, x)
+    function = compiled(model)
+    with torch.enable_grad():
+        model(x).square().sum().backward()
+        expected = {name: p.grad.clone() for name, p in model.named_parameters()}
+        model.zero_grad()
+        function(x).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], msg=name)
+
+
+def test_sizes_can_change() -> None:
+    model = LlamaLayer()
+    packed(model, torch.randn(1, 4, WIDTH))
+    function = torch.compile(model, dynamic=True, options=pass_options([MERGED_PROJECTIONS]))
+    for tokens in (4, 7, 9):
+        x = torch.randn(1, tokens, WIDTH)
+        torch.testing.assert_close(function(x), model(x))
+
+
+def test_copies_of_the_model_are_independent() -> None:
+    model, x = BertLayer(), torch.randn(1, 3, WIDTH)
+    packed(model, x)
+    twin, loaded = copy.deepcopy(model), pickle.loads(pickle.dumps(model))  # noqa: S301 - our own bytes
+    before = model(x)
+    for other in (twin, loaded):
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert torch.equal(model(x), before)
+
+
+def test_a_pass_has_an_id_for_the_caches_of_torch() -> None:
+    first, second = graph_pass(merge_projections), graph_pass(merge_projections)
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first.uuid() == second.uuid()
+    assert first.uuid() != graph_pass(merge_and_record).uuid()
+    assert pickle.loads(pickle.dumps(first)) == first  # noqa: S301 - our own bytes
+
+
+def test_the_operator_passes_opcheck() -> None:
+    x, weights, biases = torch.randn(3, 8), [torch.randn(4, 8), torch.randn(2, 8)], [torch.randn(4), torch.randn(2)]
+    for given in (biases, []):
+        torch.library.opcheck(torch.ops.rocsolid.merged_linear.default, (x, weights, given))
+
+
+def test_optimize_tries_merged_projections(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: list(graph_passes.tried_passes()))
+    model, x = LlamaLayer().eval(), torch.randn(2, 5, WIDTH)
+    report = rs.optimize(model, x, artefacts=tmp_path).report()
+
+    tried = [result for result in report.forms if MERGED_PROJECTIONS in result.settings]
+    assert [result.label for result in tried] == ["compiled, merged_projections=True"]
+    assert tried[0].form is Form.COMPILED
+    assert tried[0].timing is not None
+    assert tried[0].why == ""
+
+
+def test_optimize_does_not_try_it_without_layers_of_one_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: list(graph_passes.tried_passes()))
+    report = rs.optimize(nn.Linear(4, 4), torch.randn(2, 4), artefacts=tmp_path).report()
+
+    assert not any(MERGED_PROJECTIONS in result.settings for result in report.forms)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "change", [step, load, load_assigning, write_through_data, replace_data, replace_parameter, replace_first]
+)
+def test_gpu_a_captured_graph_uses_changed_weights(change: Callable[[Any], None]) -> None:
+    model, x = LlamaLayer().cuda().eval(), torch.randn(2, 5, WIDTH, device="cuda")
+    packed(model, x)
+    captured = rs.capture(torch.compile(model, options=pass_options([MERGED_PROJECTIONS])))
+    for _ in range(3):
+        before = captured(x).clone()
+
+    with torch.device("cuda"):
+        change(model)
+
+    expected = model(x)
+    assert not torch.allclose(expected, before, atol=1e-3)
+    for _ in range(2):
+        torch.testing.assert_close(captured(x), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.gpu
+def test_gpu_optimize_tries_merged_projections(tmp_path: Any) -> None:
+    model = nn.Sequential(*(LlamaLayer() for _ in range(2))).cuda().bfloat16().eval()
+    x = torch.randn(1, 16, WIDTH, device="cuda", dtype=torch.bfloat16)
+    for _ in range(2):  # the second call starts from what the first has saved
+        fast = rs.optimize(model, x, artefacts=tmp_path)
+        torch.testing.assert_close(fast(x), model(x), rtol=2e-2, atol=2e-2)
+    assert MERGED_PROJECTIONS in str(fast.report().forms) or not fast.report().settings
+
+
+def test_weights_are_not_moved_where_another_graph_may_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_passes, "has_other_graphs", lambda: True)
+    layer = BertLayer()
+    before = [weight.data_ptr() for weight in layer.parameters()]
+    tried = {MERGED_PROJECTIONS: None}
+    with graph_passes.prepare_passes(layer, tried):
+        layer(torch.randn(2, 3, WIDTH))
+    assert not tried
+    assert [weight.data_ptr() for weight in layer.parameters()] == before
+
+
+@pytest.mark.gpu
+def test_gpu_a_graph_of_the_user_is_noticed_and_ours_is_not() -> None:
+    from rocsolid.torchapi.graphs.device_graphs import has_other_graphs
+
+    model, x = nn.Linear(4, 4).cuda(), torch.ones(2, 4, device="cuda")
+    ours = rs.capture(model)
+    ours(x)
+    assert ours.report().captures == 1
+    others = has_other_graphs()
+    graph = torch.cuda.CUDAGraph()
+    assert has_other_graphs()
+    del graph
+    assert has_other_graphs() == others
