@@ -18,7 +18,20 @@ from rocsolid.model.platform import Platform
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # Names that would change what torch does; a test that wants one plants it.
-_MOVING = ("TORCH", "PYTORCH", "TRITON", "INDUCTOR", "HIP_", "HSA_", "ROCR_", "AMD", "MIOPEN", "PYTHON", "ROCSOLID")
+_MOVING = (
+    "_TORCHINDUCTOR_",
+    "TORCH",
+    "PYTORCH",
+    "TRITON",
+    "INDUCTOR",
+    "HIP_",
+    "HSA_",
+    "ROCR_",
+    "AMD",
+    "MIOPEN",
+    "PYTHON",
+    "ROCSOLID",
+)
 _MOVING_ALONE = ("CI",)  # functorch looks at it
 
 
