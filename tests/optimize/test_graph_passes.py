@@ -335,6 +335,7 @@ def test_optimize_does_not_try_it_without_layers_of_one_input(monkeypatch: pytes
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*Online softmax:UserWarning")
 @pytest.mark.parametrize(
     "change", [step, load, load_assigning, write_through_data, replace_data, replace_parameter, replace_first]
 )

@@ -117,7 +117,16 @@ def test_cache_grows_by_bucket(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(2):
         llama.same(ids, max_new_tokens=40)
         llama.same(ids, max_new_tokens=40, attention_mask=mask)
-    assert "2 × 8, 2 × 16, 2 × 32, 2 × 64" in llama.explained()
+    assert "2 × 16, 2 × 32, 2 × 64" in llama.explained()
+
+
+def test_a_capture_has_room_where_the_prompt_nearly_fills_a_bucket(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It repeats the step after it was done. On a GPU a write behind the end of the cache would end every use of CUDA."""
+    monkeypatch.setattr(integration, "_SMALLEST_BUCKET", 32)
+    for length in (31, 24, 23):
+        llama.same(llama.ids(1, length), max_new_tokens=4)
+    assert llama.replays >= 6, llama.explained()
+    assert "unchanged  decode step" not in llama.explained()
 
 
 def test_streamers_stopping_criteria_and_processors(llama: Pair) -> None:

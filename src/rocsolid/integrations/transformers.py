@@ -21,6 +21,7 @@ from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 
 _SMALLEST_BUCKET: Final = 256
+_SPARE: Final = 8  # a capture repeats the step after it was done, and writes behind the last token
 _MAX_KEPT_CACHES: Final = 8
 _MODES: Final = ("greedy_search", "sample")
 _ATTENTION: Final = ("sdpa", "eager")
@@ -354,9 +355,9 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
 
     def _grow(self, rows: int, length: int) -> None:
         slot = self._slot
-        if slot is not None and slot.bucket >= length:
+        if slot is not None and slot.bucket >= length + _SPARE:
             return
-        larger = self._generation.take(rows, length)
+        larger = self._generation.take(rows, length + _SPARE)
         if slot is not None:
             for old, new in zip(slot.cache.layers, larger.cache.layers, strict=True):
                 if not new.is_initialized:

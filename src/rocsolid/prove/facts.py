@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -169,10 +170,12 @@ def routes(task: Task) -> Seen:
     runs = []
     for guard in ([], ["--guard"]):
         env = {**os.environ, "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN", **({} if on_gpu else _HIDDEN_GPUS)}
-        done = subprocess.run(  # noqa: S603 - our own program
-            [sys.executable, str(script), *guard, *given],
-            env=env, capture_output=True, text=True, timeout=_ROUTES_DEADLINE_S, check=False,
-        )  # fmt: skip
+        with tempfile.TemporaryDirectory() as caches:  # an interrupted run has left something in the usual ones
+            done = subprocess.run(  # noqa: S603 - our own program
+                [sys.executable, str(script), *guard, *given],
+                env={**env, "TORCHINDUCTOR_CACHE_DIR": caches},
+                capture_output=True, text=True, timeout=_ROUTES_DEADLINE_S, check=False,
+            )  # fmt: skip
         if done.returncode:
             raise CannotDecide(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "routes.py failed")
         runs.append(json.loads(done.stdout))

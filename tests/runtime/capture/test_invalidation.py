@@ -223,7 +223,7 @@ def test_warm_restores_tensors_and_random_numbers(target: Any) -> None:
 
 
 def test_state_is_checked_while_the_gpu_works_if_writes_can_be_undone(target: Any) -> None:
-    cache, length = torch.zeros(4, device=target.device), torch.zeros(1, dtype=torch.long, device=target.device)
+    cache, length = torch.zeros(8, device=target.device), torch.zeros(1, dtype=torch.long, device=target.device)
     factor = {"value": 2.0}
     undone = []
 
@@ -242,7 +242,7 @@ def test_state_is_checked_while_the_gpu_works_if_writes_can_be_undone(target: An
     factor["value"] = 5.0
     assert captured(x).item() == 11
     assert undone == [4]
-    assert cache.tolist() == [2, 2, 2, 5]
+    assert cache.tolist() == [2, 2, 2, 5, 0, 0, 0, 0]
     assert length.tolist() == [4]
     report = captured.report()
     assert report.replays == 2
