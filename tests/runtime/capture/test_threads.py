@@ -256,3 +256,18 @@ def test_a_call_that_cannot_be_repeated_is_compared_at_once(target: Any) -> None
                 assert not any(thread.name.startswith("rocsolid-check") for thread in threading.enumerate())
         assert g.report().checks > 2, g.report()
         assert not g.report().check_failures
+
+
+def test_a_call_whose_writes_can_be_undone_is_not_repeated_in_the_background(target: Any) -> None:
+    cache, length = torch.zeros(16, device=target.device), torch.zeros(1, dtype=torch.long, device=target.device)
+
+    def append(x: Any) -> Any:
+        cache.index_copy_(0, length, x)
+        length.add_(1)
+        return cache.sum()
+
+    g = target.capture(append, verify=rs.every(2, in_background=True)).with_undo(lambda: length.sub_(1))
+    for number in range(6):
+        assert g(torch.ones(1, device=target.device)).item() == number + 1
+        assert not any(thread.name.startswith("rocsolid-check") for thread in threading.enumerate())
+    assert length.item() == 6

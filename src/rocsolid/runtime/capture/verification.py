@@ -250,7 +250,7 @@ class LaterCheck:
     @property
     def possible(self) -> bool:
         """Whether the call can be repeated in another thread: it changes nothing, and later writes to its state would be noticed."""
-        changes = self._entry.check_before_replay or self._entry.training is not None
+        changes = self._entry.check_before_replay or self._entry.writes or self._entry.training is not None
         special = self._entry.stats.branches_on_capture or torch.get_default_device().type != "cpu"
         autocast = any(torch.is_autocast_enabled(kind) for kind in ("cpu", self._call.device.type))
         return not (changes or special or autocast or self._state.written())
