@@ -323,8 +323,9 @@ def fuzz_inputs(count: int, seed: int, folder: Path, only: str = "") -> list[str
 
 
 # Not started: they run programs, servers or minutes of work. Their arguments are parsed, and refused for a missing file.
+# The others start programs that take minutes.
 _HARMLESS: Final = tuple(
-    name for name in COMMANDS if name not in ("run", "doctor", "profile", "dryrun", "optimize", "ab", "tune")
+    name for name in COMMANDS if name not in ("run", "doctor", "profile", "dryrun", "optimize", "ab", "tune", "prove")
 )
 
 

@@ -120,7 +120,9 @@ def test_cache_grows_by_bucket(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> 
     assert "2 × 16, 2 × 32, 2 × 64" in llama.explained()
 
 
-def test_a_capture_has_room_where_the_prompt_nearly_fills_a_bucket(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_has_room_where_the_prompt_nearly_fills_a_bucket(
+    llama: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It repeats the step after it was done. On a GPU a write behind the end of the cache would end every use of CUDA."""
     monkeypatch.setattr(integration, "_SMALLEST_BUCKET", 32)
     for length in (31, 24, 23):
