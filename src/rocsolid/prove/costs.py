@@ -138,7 +138,7 @@ def _replay_states() -> Seen:
             end.record()
             end.synchronize()
             times.append(begin.elapsed_time(end) * 1e3)
-        return statistics.median(times[1:])
+        return float(statistics.median(times[1:]))
 
     before = replay_us()
     with torch.cuda.stream(torch.cuda.Stream()):
