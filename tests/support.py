@@ -195,3 +195,23 @@ def check_golden(name: str, text: str, *, replace: Mapping[str, str] | None = No
         file.write_text(shown)
     assert file.exists(), f"{file} is missing: ROCSOLID_UPDATE=1 pytest writes it"
     assert shown == file.read_text()
+
+
+def replace_forms(monkeypatch: Any, functions: Mapping[Any, Any]) -> list[Any]:
+    """Make `rs.optimize` use these functions as the forms of every model; return a list that gets each form when it is made."""
+    from rocsolid.optimize import optimized
+
+    made: list[Any] = []
+
+    def maker(form: Any, function: Any) -> Any:
+        def make() -> Any:
+            made.append(form)
+            return function
+
+        return make
+
+    def forms(*_: Any, **__: Any) -> dict[Any, Any]:
+        return {form: maker(form, function) for form, function in functions.items()}
+
+    monkeypatch.setattr(optimized, "available_forms", forms)
+    return made

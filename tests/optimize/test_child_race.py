@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import clean_environ, run_python
+from tests.support import clean_environ, replace_forms, run_python
 
 import rocsolid as rs
 from rocsolid.errors import UsageError
@@ -199,19 +199,7 @@ def optimize_after(
     monkeypatch: pytest.MonkeyPatch, folder: Path, chosen: Form, functions: dict[Form, Any]
 ) -> tuple[list[Form], Any]:
     """Return the forms that are set up here after a child has chosen one, and the report."""
-    prepared: list[Form] = []
-
-    def forms(*_: Any, **__: Any) -> dict[Form, Any]:
-        def maker(form: Form, function: Any) -> Any:
-            def make() -> Any:
-                prepared.append(form)
-                return function
-
-            return make
-
-        return {form: maker(form, function) for form, function in functions.items()}
-
-    monkeypatch.setattr(optimized, "available_forms", forms)
+    prepared = replace_forms(monkeypatch, functions)
     here = rs.optimize(slow, torch.ones(4)).report()
     prepared.clear()
     elsewhere = replace(here, chosen=chosen, why="it was the fastest in the child")

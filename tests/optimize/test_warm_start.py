@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import clean_environ, run_python
+from tests.support import clean_environ, replace_forms, run_python
 
 import rocsolid as rs
 
@@ -16,7 +16,7 @@ import torch
 
 from rocsolid.measure import user_cache
 from rocsolid.model.form import Form
-from rocsolid.optimize import form_race, optimized, warm_start
+from rocsolid.optimize import form_race, warm_start
 from rocsolid.optimize.race import RaceLimits, run_race
 from rocsolid.optimize.warm_start import _load, key_of
 
@@ -106,20 +106,8 @@ def run_optimize(
     monkeypatch: pytest.MonkeyPatch, folder: Path, example: Any = None, compiled: Any = quick, **kwargs: Any
 ) -> tuple[list[Form], Any]:
     """Return the forms that were prepared, and the report."""
-    prepared: list[Form] = []
-
-    def forms(*_: Any, **__: Any) -> dict[Form, Any]:
-        def maker(form: Form, function: Any) -> Any:
-            def make() -> Any:
-                prepared.append(form)
-                return function
-
-            return make
-
-        functions = {Form.EAGER: slow, Form.REGIONAL: slow, Form.COMPILED: compiled}
-        return {form: maker(form, function) for form, function in functions.items()}
-
-    monkeypatch.setattr(optimized, "available_forms", forms)
+    functions = {Form.EAGER: slow, Form.REGIONAL: slow, Form.COMPILED: compiled}
+    prepared = replace_forms(monkeypatch, functions)
     fast = rs.optimize(slow, torch.ones(4) if example is None else example, artefacts=folder, **kwargs)
     return prepared, fast.report()
 
