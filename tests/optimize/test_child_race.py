@@ -170,7 +170,7 @@ def test_a_child_that_fails_costs_only_the_race(
     budget_s = 20.0 if how == "crash" else 8.0
     started = time.perf_counter()
     fast = rs.optimize(EndsTheChild(how), torch.ones(2), race_in="child", budget_s=budget_s)
-    assert time.perf_counter() - started < 1.1 * budget_s
+    assert time.perf_counter() - started < 1.5 * budget_s
     assert f"this process: the child process {why}" in fast.report().raced_in
     assert [text for text in caplog.messages if "the forms are measured in this process" in text]
     assert torch.equal(fast(torch.ones(2)), torch.full((2,), 2.0))

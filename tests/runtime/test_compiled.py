@@ -5,7 +5,7 @@ import re
 import threading
 import time
 import timeit
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import ROOT, clean_environ, make_env, run_python, with_path
+from tests.support import ROOT, clean_environ, make_env, run_python, scaled_cpu_seconds, with_path
 
 import rocsolid as rs
 from rocsolid.catalog.profiles import resolve
@@ -445,22 +445,20 @@ def test_the_guard_gives_every_compile_a_deadline() -> None:
         assert torch.compile(lambda x: x * 5, backend=sleep_forever)(torch.ones(1)).tolist() == [5.0]
 
 
-def test_a_warm_call_costs_at_most_two_microseconds_more() -> None:
-    import torch
+def test_a_warm_call_costs_at_most_two_microseconds_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch's own 40 µs: they vary by more than the limit."""
+    monkeypatch.setattr("torch.compile", lambda function, **_: function)
 
-    x = torch.ones(2)
-    by_torch, by_rocsolid = (
-        torch.compile(lambda x: x + 1, backend=eager),
-        compile_with_plan(plan(), lambda x: x + 1, backend=eager),
-    )
-    by_torch(x)
-    by_rocsolid(x)
+    def plain(x: int) -> int:
+        return x
 
-    def best_us(fn: Any) -> float:  # of short runs, so that some of them are undisturbed on a busy machine
-        return min(timeit.repeat(lambda: fn(x), number=100, repeat=20)) / 100 * 1e6
+    compiled = compile_with_plan(plan(), plain)
+    assert compiled(1) == 1
 
-    pairs = [(best_us(by_rocsolid), best_us(by_torch)) for _ in range(50)]
-    assert min(pair[0] for pair in pairs) - min(pair[1] for pair in pairs) <= 2.0
+    def seconds(function: Callable[[int], int]) -> float:
+        return scaled_cpu_seconds(lambda: min(timeit.repeat(lambda: function(1), number=1000, repeat=20)))
+
+    assert (seconds(compiled) - seconds(plain)) / 1000 <= 2e-6
 
 
 MODULE = """
