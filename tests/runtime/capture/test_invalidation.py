@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
+from rocsolid.runtime.capture import state_snapshot
+
 pytestmark = pytest.mark.torch
 
 
@@ -203,6 +205,47 @@ def test_lazy_initialisation_on_the_first_call_is_no_side_effect(target: Any) ->
     g(x)
     assert torch.equal(g(x), x + torch.arange(3, device=target.device))
     assert g.report().replays == 1
+
+
+@pytest.mark.parametrize("saved_bytes", [2**20, 64])
+def test_the_first_call_may_fill_a_buffer(target: Any, saved_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs after it repeat it. If they went on from there, they would write behind the end."""
+    monkeypatch.setattr(state_snapshot, "_MAX_SAVED_BYTES", saved_bytes)  # 64: the length, but not the cache
+    cache, length = torch.zeros(4, 8, device=target.device), torch.full((1,), 3, device=target.device)
+
+    def append(x: Any) -> Any:
+        cache.index_copy_(0, length, x)
+        length.add_(1)
+        return cache.sum()
+
+    captured, ones = target.capture(append), torch.ones(1, 8, device=target.device)
+    assert float(captured(ones)) == 8
+    assert (float(cache.sum()), int(length)) == (8, 4)
+    assert not captured.report().refusals
+    length.zero_()
+    for number in (1, 2):
+        assert float(captured(ones * 3)) == 8 + number * 24
+        assert int(length) == number
+    assert captured.report().replays == 2
+
+
+def test_runs_do_not_start_before_what_the_first_call_set_up(target: Any) -> None:
+    class Table(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.ready = False
+            self.register_buffer("order", torch.full((3,), 10**6))
+
+        def forward(self, x: Any) -> Any:
+            if not self.ready:
+                self.order.copy_(torch.tensor([2, 0, 1]))
+                self.ready = True
+            return x[self.order]
+
+    g, x = target.capture(target.module(Table())), target.randn(3)
+    for _ in range(3):
+        assert torch.equal(g(x), x[[2, 0, 1]])
+    assert g.report().replays == 2
 
 
 def test_warm_restores_tensors_and_random_numbers(target: Any) -> None:

@@ -42,6 +42,7 @@ from rocsolid.runtime.capture.state_snapshot import (
     WriteDetector,
     fresh_autocast_cache,
     restoring,
+    small_tensors,
     tensors_to_save,
 )
 from rocsolid.runtime.capture.verification import Verifier
@@ -74,6 +75,11 @@ class FirstRun:
         argument_writes = WriteDetector((leaf.path, leaf.value) for leaf in call.tensors)
         rng = RngSnapshot(call.device, state_before.generators)
         self.buffers = make_buffers(call)  # copied before the function writes to its arguments
+        values_before, layouts_before = Snapshot(state_before), LayoutSnapshot(state_before)
+        try:
+            tensors_before = TensorSnapshot(small_tensors(state_before))
+        except torch.OutOfMemoryError:  # the caller's run may need less
+            tensors_before = TensorSnapshot(())
         # The call is not padded here: a compiled function would be compiled for a length that is never used again.
         with uncompiled() if call.bucketed else nullcontext():
             self.result = function(*call.args, **call.kwargs)
@@ -87,6 +93,9 @@ class FirstRun:
         self.changed_arguments += [
             leaf.path for leaf, spec in zip(call.tensors, specs, strict=True) if spec_of(leaf.value) != spec
         ]
+        # Unless the first run set something up in Python, the next one can repeat it: from the same tensors, with the same result.
+        is_repeatable = not values_before.changes() and not layouts_before.changed_paths()
+        self.tensors_before = tensors_before if is_repeatable else TensorSnapshot(())
         self.state = collect_reachable(function, call.identity_arguments)
         self.constants: list[Any] = []  # after the capture: tensors made from Python numbers, which the graph reads
         self.state_to_watch = self.state  # after the warm-up: what the executed functions reach
@@ -126,12 +135,14 @@ def capture_once(
     _refuse_unrepeatable(first, call, with_backward=with_backward)
     started = time.perf_counter()
     static_inputs = [buffer.tensor for buffer in first.buffers]
-    initial = InitialState(
+    final = InitialState(
         tensors=TensorSnapshot(tensors_to_save(first.state, first.may_change)),
         rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
         inputs=TensorSnapshot([static_inputs[index] for index in first.effects.arguments]),
     )
-    with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
+    # A function that appends to a buffer may have filled it: a run that starts behind its end would end all use of the GPU.
+    initial = replace(final, tensors=final.tensors.updated(first.tensors_before))
+    with restoring(Snapshot(first.state), LayoutSnapshot(first.state), final):
         if with_backward:
             from rocsolid.runtime.capture.training import capture_training_step
 

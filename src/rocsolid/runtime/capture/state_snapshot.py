@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 from operator import is_
 from typing import Any, Final, NamedTuple
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from rocsolid.runtime.capture.reachable_state import (
     MISSING,
@@ -32,7 +33,7 @@ from rocsolid.runtime.capture.reachable_state import (
 )
 from rocsolid.torchapi.graphs.replay_checks import address_comparison, dict_version, tensor_check, write_count
 
-_MAX_SAVED_BYTES: Final = 256 * 2**20  # buffers up to this total are saved even if no write to them was seen
+_MAX_SAVED_BYTES: Final = 256 * 2**20  # buffers up to this total are saved whether a write to them was seen or not
 _MAX_COMPARED_CPU_BYTES: Final = 2**16  # of a CPU tensor; of a larger one only the version counter is compared
 _MAX_UNROLLED: Final = 8  # comparisons of one kind
 _MAX_VALUES_LENGTH: Final = 80  # of two constants in a message
@@ -483,7 +484,7 @@ class ValueDetector:
 
     def __init__(self, tensors: Sequence[tuple[str, Any]]) -> None:
         self._tensors = list(tensors)
-        size = sum(tensor.numel() * tensor.element_size() for _, tensor in self._tensors)
+        size = sum(_size_in_bytes(tensor) for _, tensor in self._tensors)
         self._read = torch.clone if size <= _MAX_SAVED_BYTES else _sums
         with torch.no_grad():
             self._before = [self._read(tensor.detach()) for _, tensor in self._tensors]
@@ -512,15 +513,24 @@ class TensorSnapshot:
     """Copies of some tensors' values, to be restored later."""
 
     def __init__(self, tensors: Iterable[Any]) -> None:
-        unique = {id(tensor): tensor for tensor in tensors}
+        self.copies: dict[Any, tuple[Any, Any]] = {}
         with torch.no_grad():
-            parts = [without_repeats(tensor.detach()) for tensor in unique.values()]
-            self._saved = [(tensor, tensor.clone()) for tensor in parts]
+            for tensor in tensors:
+                if tensor not in self.copies:
+                    part = without_repeats(tensor.detach())
+                    self.copies[tensor] = (part, part.clone())
 
     def restore(self) -> None:
         """Restore the values, without raising the version counters that autograd checks."""
-        for tensor, saved in self._saved:
-            write_back(tensor, saved)
+        for part, saved in self.copies.values():
+            write_back(part, saved)
+
+    def updated(self, other: "TensorSnapshot") -> "TensorSnapshot":
+        """Return a snapshot of the tensors of both. The other's values are restored last: tensors may share memory."""
+        both = TensorSnapshot(())
+        both.copies = {tensor: copy for tensor, copy in self.copies.items() if tensor not in other.copies}
+        both.copies |= other.copies
+        return both
 
 
 def without_repeats(tensor: Any) -> Any:
@@ -539,15 +549,25 @@ def write_back(tensor: Any, saved: Any) -> None:
 
 
 def tensors_to_save(state: ReachableState, written: Sequence[tuple[str, Any]]) -> list[Any]:
-    """Return the tensors that a run may change: `written`, and all that are not parameters if they are small together.
+    """Return the tensors that a run may change: `written` and `small_tensors`.
 
     Kernels from outside torch do not raise version counters, so not every write is detected.
     """
-    saved = [tensor for _, tensor in written]
-    others = [ref.value for ref in state.tensors if not isinstance(ref.value, torch.nn.Parameter)]
-    if sum(tensor.numel() * tensor.element_size() for tensor in others) <= _MAX_SAVED_BYTES:
-        saved += others
-    return saved
+    return [*(tensor for _, tensor in written), *small_tensors(state)]
+
+
+def small_tensors(state: ReachableState) -> list[Any]:
+    """Return the tensors that are not parameters, the smallest first, as many as can be saved without knowing what is written."""
+    tensors = [
+        t for t in (ref.value for ref in state.tensors) if not isinstance(t, torch.nn.Parameter) and not is_lazy(t)
+    ]
+    tensors.sort(key=_size_in_bytes)
+    totals = accumulate(map(_size_in_bytes, tensors))
+    return [tensor for tensor, total in zip(tensors, totals, strict=True) if total <= _MAX_SAVED_BYTES]
+
+
+def _size_in_bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
 
 
 class RngSnapshot:
@@ -610,7 +630,7 @@ class LayoutSnapshot:
     """The address, shape, strides and requires_grad of every tensor that a function reaches."""
 
     def __init__(self, state: ReachableState) -> None:
-        unique = {id(ref.value): ref for ref in state.tensors}
+        unique = {id(ref.value): ref for ref in state.tensors if not is_lazy(ref.value)}
         self._saved = [(ref.path, ref.value, ref.value.detach(), ref.value.requires_grad) for ref in unique.values()]
 
     def changed_paths(self) -> list[str]:
