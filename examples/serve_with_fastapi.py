@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from torch import nn
 
 import rocsolid as rs
+from rocsolid.integrations.metrics import prometheus_text
 
 VOCABULARY, WIDTH, SIZES = 100, 16, (8, 16, 32)
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -81,8 +82,7 @@ def embed(request: Request) -> list[float]:
 @app.get("/metrics")
 def metrics() -> Response:
     """Return metrics for Prometheus: replays, eager calls by reason, verifications, memory."""
-    lines = [f"{name} {value}" for name, value in fast.report().counters().items()]
-    return Response("\n".join(lines) + "\n", media_type="text/plain")
+    return Response(prometheus_text(embed=fast), media_type="text/plain; version=0.0.4")
 
 
 @app.get("/health")

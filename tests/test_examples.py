@@ -70,9 +70,11 @@ async def _visit(app: Any) -> None:
         assert (await _ask(app, "GET", "/health"))[0] == 200
         metrics = (await _ask(app, "GET", "/metrics"))[1].decode()
 
-    assert "rocsolid_replays_total 3\n" in metrics  # the first padded call was compared with eager once more
     assert (
-        "rocsolid_graphs 3\n" in metrics
+        'rocsolid_replays_total{function="embed"} 3\n' in metrics
+    )  # the first padded call was compared with eager once more
+    assert (
+        'rocsolid_graphs{function="embed"} 3\n' in metrics
     )  # the fourth request was longer than any bucket, and nothing was captured for it
 
 

@@ -1,1 +1,1 @@
-"""`rs.optimize` for the programs of other libraries. Each module imports its library, and is imported only when it is used."""
+"""`rs.optimize` for the programs of other libraries, and metrics for servers. Each module imports its library only when it is used."""
