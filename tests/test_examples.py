@@ -22,13 +22,14 @@ RUN = {
     "wrap_a_vendor_op": ((), "rejected: example::writes_x writes to its argument 'x'"),
 }
 SERVED = "serve_with_fastapi"
+COMFYUI = "comfyui_node"  # tests/programs/test_comfyui.py runs it in ComfyUI
 
 
 def test_every_example_is_listed_and_short() -> None:
     files = sorted(file.stem for file in EXAMPLES.glob("*.py"))
     listed = (EXAMPLES / "README.md").read_text()
 
-    assert files == sorted([*RUN, SERVED])
+    assert files == sorted([*RUN, SERVED, COMFYUI])
     assert all(f"]({name}.py)" in listed for name in files)
     assert max(len(file.read_text().splitlines()) for file in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("ci/*"))) < 120
 
@@ -150,3 +151,31 @@ def test_workflow_commands_run(tmp_path: Path) -> None:
     assert (lint.returncode, breaks.returncode) == (1, 1), lint.stderr + breaks.stderr
     assert "::warning file=src/net.py,line=6" in lint.stdout
     assert "::warning file=work.py,line=4" in breaks.stdout
+
+
+@pytest.mark.parametrize(
+    ("inputs", "code", "says"),
+    [
+        ({}, 1, "::warning file=src/net.py,line=6"),
+        ({"arguments": "src --all-files", "fail-on": "critical", "sarif": "out.sarif"}, 0, "::warning file=src/net.py"),
+        ({"command": "probe", "fail-on": "never"}, 0, ""),
+        ({"command": "lint; touch hacked"}, 2, "::error::rocsolid: command must be lint or probe"),
+        ({"arguments": "src; touch hacked"}, 2, ""),
+        ({"arguments": "$(touch hacked)"}, 2, ""),
+    ],
+)
+def test_github_action(tmp_path: Path, inputs: dict[str, str], code: int, says: str) -> None:
+    """The action's step runs in bash as on GitHub, with its inputs as variables."""
+    yaml = pytest.importorskip("yaml")
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    values = {name: inputs.get(name, declared["default"]) for name, declared in action["inputs"].items()}
+    install, check = action["runs"]["steps"]
+    assert "${{" not in install["run"] + check["run"]
+    variables = {name: values[text.strip("${} ").removeprefix("inputs.")] for name, text in check["env"].items()}
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", check["run"]]
+    env = {**project(tmp_path, BAD), **variables}
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+
+    assert (ran.returncode, says in ran.stdout) == (code, True), ran.stdout + ran.stderr
+    assert not list(tmp_path.rglob("hacked"))
+    assert (tmp_path / "out.sarif").exists() == bool(values["sarif"])
