@@ -49,6 +49,14 @@ CASES = {
         "ok = (hidden > -9).all() and (other > -9).all()\nreturn hidden * ok",
         "ok = ((hidden > -9).all()) & ((other > -9).all())",
     ),
+    "clamped": (
+        (
+            "for _ in range(2):\n    hidden = hidden * 2\n    if hidden.abs().max().item() > 3.0:\n        hidden = hidden.clamp(-3.0, 3.0)\n"
+            "print('first')\nhidden = hidden + 1\nprint('second')\nreturn hidden"
+        ),
+        "hidden = torch.where(hidden.abs().max() > 3.0, hidden.clamp(-3.0, 3.0), hidden)",
+    ),
+    "checked": ("if torch.isnan(hidden).any():\n    print('nan')\nreturn hidden * 2", "pass"),
     "printed": ("print('max', hidden.max())\nreturn hidden * 2", "pass"),
     "logged": ("logger.warning('slow %s', hidden.shape)\nreturn hidden * 2", "pass"),
     "broken": ("torch._dynamo.graph_break()\nreturn hidden * 2", "pass"),
@@ -63,7 +71,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
         for name, (body, _) in CASES.items()
     ]
     later = "def later(hidden, other):\n    flag = hidden.sum().item()\n    if flag > 0:\n        print(flag)\n    return hidden, flag\n"
-    file.write_text(HEAD + "\n\n".join([*functions, later]))
+    in_loop = "def in_loop(hidden, other):\n    for _ in range(2):\n        flag = hidden.sum().item()\n        if flag > 0:\n            print(flag)\n    return hidden, flag\n"
+    file.write_text(HEAD + "\n\n".join([*functions, later, in_loop]))
     spec = importlib.util.spec_from_file_location("rocsolid_fix_sample", file)
     assert spec
     assert spec.loader
@@ -90,9 +99,10 @@ def test_the_users_line_is_rewritten_and_checked(sample: ModuleType, name: str) 
     assert getattr(sample, name).__code__ is code  # the function of the user is as before
 
 
-def test_a_rewrite_that_moves_the_break_stays_an_example(sample: ModuleType) -> None:
+@pytest.mark.parametrize("name", ["later", "in_loop"])
+def test_a_rewrite_that_moves_the_break_stays_an_example(sample: ModuleType, name: str) -> None:
     """As in Longformer: without `.item()` the break comes at the `if`, and the result is a tensor."""
-    report = fixed(sample, "later")
+    report = fixed(sample, name)
 
     assert report.breaks[0].line_fix is None
     assert "example (not your code):" in str(report.breaks[0])

@@ -137,7 +137,10 @@ def test_a_break_in_the_loop_of_a_helper_is_listed_once() -> None:
 
     assert (found.id, found.count, found.in_loop, found.function) == ("GB7000", 2, True, "helper")
     assert found.code.text.strip().startswith("print(x)")
-    assert found.effect == "torch cannot resume inside a loop, so nothing of helper is compiled"
+    assert found.effect == (
+        "torch cannot resume inside a loop, so nothing of helper is compiled, and breaks after this line are not known yet: "
+        "fix it and run again"
+    )
 
 
 def test_parses_the_parts_of_torchs_message() -> None:

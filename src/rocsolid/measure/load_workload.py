@@ -66,6 +66,8 @@ def _run_user_code(code: Callable[[], Any], name: str, file: Path) -> Any:  # no
     except ModuleNotFoundError as missing:
         if missing.name in ("torch", "triton"):  # an environment without torch, not a mistake in the file
             msg = f"the workload {name} needs {missing.name}, which is not installed for {sys.executable}"
+            if missing.name == "triton":
+                msg += "\nfix: install the release that belongs to your torch; `rocsolid dryrun` prints the command"
             raise CannotRunError(msg) from missing
         raise _failure(missing, name, file) from missing
     except (Exception, SystemExit) as error:

@@ -230,7 +230,8 @@ class GraphBreak:
     torch_message: str = ""
     stack: tuple[str, ...] = ()
     in_loop: bool = False  # torch cannot resume inside a loop
-    frame_skipped: bool = False  # nothing of the function was compiled
+    frame_skipped: bool = False  # nothing of `skipped_function` was compiled
+    skipped_function: str = ""
     fatal: bool = False  # the call fails instead of running in eager
     count: int = 1
 
@@ -247,7 +248,10 @@ class GraphBreak:
         if not self.frame_skipped:
             return ""
         reason = "torch cannot resume inside a loop, so " if self.in_loop else ""
-        return f"{reason}nothing of {self.function} is compiled"
+        name = self.skipped_function or self.function
+        return (
+            f"{reason}nothing of {name} is compiled, and breaks after this line are not known yet: fix it and run again"
+        )
 
     def lines(self) -> list[str]:
         """Return the message as lines: cause, code line, effect, fix."""

@@ -1,13 +1,14 @@
 """Rewrites the user's own line so that it no longer breaks the graph, and checks the result.
 
 A rewrite is kept only if it was applied to the running function, its result is the same, this break is gone and no other one came
-instead. Nothing is written to a file.
+instead. Where nothing of the function was compiled because of the break, others may come to light. Nothing is written to a file.
 """
 
 import ast
 import contextlib
 import copy
 import gc
+import re
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -104,9 +105,18 @@ def _checked_fix(found: GraphBreak, report: BreakReport, call: _Call) -> LineFix
                 again = find_breaks(function, args, kwargs, backend="eager")
         except Exception:  # noqa: BLE001, S112 - the rewrite does not work here
             continue
-        if len(again.breaks) < len(report.breaks) and found.location not in {b.location for b in again.breaks}:
+        is_gone = found.location not in {b.location for b in again.breaks}
+        if is_gone and (len(again.breaks) < len(report.breaks) or (found.frame_skipped and not _is_moved(fix, again))):
             return fix
     return None
+
+
+def _is_moved(fix: LineFix, again: BreakReport) -> bool:
+    """Return whether a line that breaks the graph now reads what the rewritten line assigns, which became a tensor."""
+    match ast.parse(fix.before).body:
+        case [ast.Assign(targets=[ast.Name(id=name)])]:
+            return any(re.search(rf"\b{name}\b", found.code.text) for found in again.breaks)
+    return False
 
 
 def _copied(call: _Call) -> _Call:
@@ -177,6 +187,10 @@ class _Writer:
     def rewrites(self, statement: ast.stmt, follower: ast.stmt | None) -> Iterator[list[_Edit]]:
         if isinstance(statement, ast.If):
             yield from self._branch(statement, follower)
+            if not statement.orelse and all(
+                isinstance(inner, ast.Expr) and self._is_without_result(inner.value) for inner in statement.body
+            ):
+                yield [self._edit(statement, "pass")]
         if isinstance(statement, ast.Expr) and self._is_without_result(statement.value):
             yield [self._edit(statement, "pass")]
         if isinstance(statement, ast.Assert) and statement.msg is not None:

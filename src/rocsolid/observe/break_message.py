@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -88,8 +89,8 @@ def break_id(kind: str, message: str = "") -> str:
     return f"GB{found[-1]}" if found else ""
 
 
-def graph_break(reports: list[BreakReported]) -> GraphBreak:
-    """Return a graph break with its cause, its fix and the user's line, given all reports of it."""
+def graph_break(reports: list[BreakReported], functions: Mapping[int, str]) -> GraphBreak:
+    """Return a graph break with its cause, its fix and the user's line, given all reports of it; `functions` by compile."""
     # A break inside a loop may be reported twice: at the break, and when torch stops compiling the function.
     report = next((r for r in reports if r.kind == LOOP_BREAK), reports[0])
     inner = first_break(report)
@@ -110,6 +111,7 @@ def graph_break(reports: list[BreakReported]) -> GraphBreak:
         stack=report.frames,
         in_loop=report.kind == LOOP_BREAK,
         frame_skipped=any(r.frame_skipped for r in reports),
+        skipped_function=next((display_name(functions.get(r.unit, "")) for r in reports if r.frame_skipped), ""),
         fatal=any(r.fatal for r in reports),
         count=len(reports),
     )

@@ -115,17 +115,18 @@ def build_log(
         torch=torch,
         source=source,
         graphs=tuple(graphs),
-        breaks=graph_breaks(b for unit in units.values() for b in unit.breaks),
+        breaks=_graph_breaks(units),
         uncompiled=tuple(uncompiled),
     )
 
 
-def graph_breaks(reports: Iterable[BreakReported]) -> tuple[GraphBreak, ...]:
+def _graph_breaks(units: Mapping[int, _FrameEvents]) -> tuple[GraphBreak, ...]:
     """Graph breaks with cause and fix; the same break at the same line is listed once, with a count."""
+    functions = {number: unit.started.function for number, unit in units.items() if unit.started}
     found: dict[tuple[str, str], list[BreakReported]] = {}
-    for report in reports:
+    for report in (report for unit in units.values() for report in unit.breaks):
         found.setdefault((first_break(report).kind, report.frames[-1]), []).append(report)
-    return tuple(graph_break(reports_of_one) for reports_of_one in found.values())
+    return tuple(graph_break(reports_of_one, functions) for reports_of_one in found.values())
 
 
 def _add(unit: _FrameEvents, event: CompileEvent) -> None:

@@ -1,6 +1,6 @@
 """Show the progress of a long call on stderr, and end a command at its deadline.
 
-On a terminal one line with a bar is rewritten; elsewhere a plain line is printed every 10 s.
+On a terminal one line with a bar is rewritten; elsewhere a plain line is printed after 2 s and then every 10 s.
 """
 
 import faulthandler
@@ -16,7 +16,8 @@ from rocsolid.errors import UsageError
 from rocsolid.model.progress import OnStep, Step, ignore_step
 
 _TERMINAL_INTERVAL_S: Final = 0.2
-_LOG_INTERVAL_S: Final = 10.0  # where stderr is not a terminal
+_FIRST_LINE_S: Final = 2.0  # where stderr is not a terminal
+_LOG_INTERVAL_S: Final = 10.0  # likewise
 _GRACE_S: Final = 5.0  # this long after the deadline, faulthandler ends the process even if the GIL is held
 _TIMED_OUT: Final = 124  # the exit code
 _BAR_CHARS: Final = 20
@@ -123,7 +124,7 @@ def _watch(
 ) -> None:
     started = time.monotonic()
     terminal = sys.stderr.isatty()
-    written_at, shown = started, False
+    next_line_at, shown = started + _FIRST_LINE_S, False
     while not ended.wait(_TERMINAL_INTERVAL_S):
         now = time.monotonic()
         if deadline_s and now - started > deadline_s:
@@ -131,7 +132,7 @@ def _watch(
                 f"error: the deadline of {deadline_s:g} s was exceeded; current step: {current_step() or 'not compiling'}",
                 stacks(),
             )
-        text = current_step() if terminal or now - written_at >= _LOG_INTERVAL_S else ""
+        text = current_step() if terminal or now >= next_line_at else ""
         if text and terminal:
             text = text[: _columns()]
             sys.stderr.write(f"\r{text}\033[K")
@@ -140,7 +141,7 @@ def _watch(
         elif text:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
-            written_at = now
+            next_line_at = now + _LOG_INTERVAL_S
     if shown:
         sys.stderr.write("\r\033[K")
 
