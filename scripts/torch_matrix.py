@@ -4,8 +4,8 @@
     python scripts/torch_matrix.py --release 2.15.0        one release
     python scripts/torch_matrix.py --ends --deadline 480   a few tests with the oldest and the newest release
 
-Results are written to evidence/torch-matrix.json after each release. A release that has a result for the same commit and the same
-tests is skipped, so an interrupted run continues where it stopped. An environment takes 5 to 8 GB below --folder.
+Each folder of tests runs in a process of its own. Its result is written to evidence/torch-matrix.json when it ends, and it is not run
+again for the same commit, so an interrupted run continues where it stopped. An environment takes 5 to 8 GB below --folder.
 """
 
 import argparse
@@ -36,7 +36,7 @@ CI_TESTS = ("tests/torchapi/test_private_api.py", "tests/torchapi/test_closed_na
 
 
 def main() -> None:
-    """Run the releases that have no result yet; exit 1 if a test failed."""
+    """Run the parts that have no result yet; exit 1 if a test failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("tests", nargs="*", help="test files or folders; all if none is given")
     parser.add_argument("--release", action="append", choices=RELEASES, help="only this release; can be repeated")
@@ -49,37 +49,41 @@ def main() -> None:
     args = parser.parse_args()
     names = list(RELEASES)
     releases = [names[0], names[-1]] if args.ends else args.release or names
-    tests = list(CI_TESTS) if args.ends else args.tests
     ends_at = time.monotonic() + args.deadline if args.deadline else None
     failed = False
     for release in releases:
-        kept = read_results()["releases"].get(release, {})
-        if not args.ends and (kept.get("commit"), kept.get("tests")) == (commit(), tests or ["all"]):
-            print(f"matrix: torch {release}: done before for this commit", flush=True)
-            failed |= bool(kept["failed"])
-            continue
         python = make_environment(release, args.folder)
         if python is None or args.install_only:
             continue
-        left_s = None if ends_at is None else ends_at - time.monotonic()
-        if left_s is not None and left_s <= 0:
-            print(f"matrix: torch {release}: NOT RUN, no time is left", flush=True)
-            continue
-        result = run_tests(python, release, tests, left_s)
-        if result is None:
-            print(f"matrix: torch {release}: NOT FINISHED within its {left_s:.0f} s", flush=True)
-            continue
-        skipped = sum(result["skipped"].values())
-        print(
-            f"matrix: torch {release}: {result['passed']} passed, {skipped} skipped, {len(result['failed'])} failed",
-            flush=True,
-        )
-        for test in result["failed"]:
-            print(f"  {test}", flush=True)
-        failed |= bool(result["failed"])
-        if not args.ends:
-            keep(release, result)
+        for part in [" ".join(CI_TESTS)] if args.ends else args.tests or all_parts():
+            kept = read_results()["releases"].get(release, {"parts": {}})["parts"].get(part)
+            if not args.ends and kept and kept["commit"] == commit():
+                print(f"matrix: torch {release}: {part}: done before for this commit", flush=True)
+                failed |= bool(kept["failed"])
+                continue
+            left_s = None if ends_at is None else ends_at - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                print(f"matrix: torch {release}: {part}: NOT RUN, no time is left", flush=True)
+                continue
+            result = run_tests(python, part, left_s)
+            if result is None:
+                print(f"matrix: torch {release}: {part}: NOT FINISHED within its {left_s:.0f} s", flush=True)
+                continue
+            skipped = sum(result["skipped"].values())
+            counts = f"{result['passed']} passed, {skipped} skipped, {len(result['failed'])} failed"
+            print(f"matrix: torch {release}: {part}: {counts} in {result['seconds']} s", flush=True)
+            for test in result["failed"]:
+                print(f"  {test}", flush=True)
+            failed |= bool(result["failed"])
+            if part in all_parts():
+                keep(release, build(python), part, result)
     sys.exit(1 if failed else 0)
+
+
+def all_parts() -> list[str]:
+    """Every folder of tests, and every file that is in none."""
+    tests = {file.relative_to(ROOT).parts[:2] for file in (ROOT / "tests").rglob("test_*.py")}
+    return sorted("/".join(part) for part in tests)
 
 
 def make_environment(release: str, folder: Path) -> Path | None:
@@ -96,29 +100,31 @@ def make_environment(release: str, folder: Path) -> Path | None:
     return target / "bin/python"
 
 
-def run_tests(python: Path, release: str, tests: list[str], deadline_s: float | None) -> dict[str, Any] | None:
+def run_tests(python: Path, part: str, deadline_s: float | None) -> dict[str, Any] | None:
     """Run pytest with this Python; None if it did not end in time."""
     report = python.parents[1] / "report.xml"
     report.unlink(missing_ok=True)
     started = time.monotonic()
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *tests]
-    try:
-        subprocess.run(command, cwd=ROOT, check=False, timeout=deadline_s, stdout=subprocess.DEVNULL)
-    except subprocess.TimeoutExpired:
-        return None
-    code = "import platform, torch; print(torch.__version__, platform.python_version())"
-    told = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
-    build, version = told.stdout.split()
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *part.split()]
+    at = commit()
+    with (python.parents[1] / "log.txt").open("a", encoding="utf-8") as log:
+        try:
+            subprocess.run(command, cwd=ROOT, check=False, timeout=deadline_s, stdout=log, stderr=log)
+        except subprocess.TimeoutExpired:
+            return None
     return {
-        "build": build,
-        "triton": RELEASES[release],
-        "python": version,
         "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
-        "commit": commit(),
-        "tests": tests or ["all"],
+        "commit": at,
         "seconds": round(time.monotonic() - started),
         **read_report(report),
     }
+
+
+def build(python: Path) -> dict[str, str]:
+    """The versions in an environment."""
+    code = "import platform, torch, triton; print(torch.__version__, triton.__version__, platform.python_version())"
+    told = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
+    return dict(zip(("build", "triton", "python"), told.stdout.split(), strict=True))
 
 
 def read_report(report: Path) -> dict[str, Any]:
@@ -148,15 +154,16 @@ def commit() -> str:
 
 def read_results() -> dict[str, Any]:
     """The kept results."""
-    empty = {"schema": "rocsolid/torch-matrix/1", "command": "make matrix", "releases": {}}
+    empty = {"schema": "rocsolid/torch-matrix/2", "command": "make matrix", "releases": {}}
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else empty
     return results
 
 
-def keep(release: str, result: dict[str, Any]) -> None:
-    """Add the result of one release to the file."""
+def keep(release: str, versions: dict[str, str], part: str, result: dict[str, Any]) -> None:
+    """Add the result of one part to the file."""
     results = read_results()
-    results["releases"][release] = result
+    parts = results["releases"].get(release, {"parts": {}})["parts"]
+    results["releases"][release] = {**versions, "parts": dict(sorted({**parts, part: result}.items()))}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
@@ -172,18 +179,32 @@ def matrix_page() -> str:
         "|---|---|---|---|--:|--:|--:|---|",
     ]
     results = read_results()["releases"]
+    everything = set(all_parts())
+    notes = []
     for release in sorted({*RELEASES, *results}, key=lambda r: [int(part) for part in r.split(".")]):
         row = results.get(release)
         if row is None:
             lines.append(f"| {release} | {RELEASES[release]} | | not run yet | | | | |")
             continue
-        tests = "all" if row["tests"] == ["all"] else ", ".join(f"`{test}`" for test in row["tests"])
-        counts = f"{row['passed']} | {sum(row['skipped'].values())} | {len(row['failed'])}"
-        lines.append(f"| {row['build']} | {row['triton']} | {row['python']} | {tests} | {counts} | {row['date']} |")
-    for release, row in results.items():
-        if row["failed"]:
-            lines += ["", f"## Failed with {release}", "", *(f"- `{test}`" for test in row["failed"])]
-    return "\n".join(lines) + "\n"
+        parts = row["parts"]
+        passed, skipped, failed = (sum(count(part)[i] for part in parts.values()) for i in range(3))
+        missing = sorted(everything - {*parts})
+        dates = sorted({part["date"] for part in parts.values()})
+        when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        tests = f"{len(everything) - len(missing)} of {len(everything)} parts" if missing else "all"
+        versions = f"| {row['build']} | {row['triton']} | {row['python']}"
+        lines.append(f"{versions} | {tests} | {passed} | {skipped} | {failed} | {when} |")
+        if missing:
+            notes += ["", f"## Not run with {release}", "", *(f"- `{part}`" for part in missing)]
+        if failed:
+            names = [test for part in parts.values() for test in part["failed"]]
+            notes += ["", f"## Failed with {release}", "", *(f"- `{test}`" for test in names)]
+    return "\n".join([*lines, *notes]) + "\n"
+
+
+def count(part: dict[str, Any]) -> tuple[int, int, int]:
+    """Passed, skipped and failed tests of one part."""
+    return part["passed"], sum(part["skipped"].values()), len(part["failed"])
 
 
 if __name__ == "__main__":

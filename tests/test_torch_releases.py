@@ -39,33 +39,72 @@ def test_a_report_is_counted_with_the_reasons_of_skips(tmp_path: Path) -> None:
     }
 
 
-def test_results_are_kept_one_release_at_a_time_and_finished_ones_are_skipped(
+def test_results_are_kept_one_part_at_a_time_and_finished_ones_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran = []
 
-    def run_tests(_python: Path, release: str, tests: list[str], _deadline_s: float | None) -> dict[str, object]:
-        ran.append(release)
-        counts = {"passed": 3, "skipped": {}, "failed": [], "build": release, "triton": "3", "python": "3.11"}
-        return {**counts, "commit": "abc", "tests": tests or ["all"], "date": "2026-11-17"}
+    def run_tests(python: Path, part: str, _deadline_s: float | None) -> dict[str, object]:
+        ran.append((str(python), part))
+        failed = ["tests/b/test_c.py::test_d"] if (python, part) == (Path("2.9.1"), "tests/b") else []
+        return {
+            "passed": 3,
+            "skipped": {"no GPU": 1},
+            "failed": failed,
+            "commit": "abc",
+            "date": "2026-11-17",
+            "seconds": 1,
+        }
 
     monkeypatch.setattr(torch_matrix, "RESULTS", tmp_path / "torch-matrix.json")
     monkeypatch.setattr(torch_matrix, "commit", lambda: "abc")
+    monkeypatch.setattr(torch_matrix, "all_parts", lambda: ["tests/a", "tests/b", "tests/test_e.py"])
     monkeypatch.setattr(
-        torch_matrix, "make_environment", lambda release, _: None if release == "2.10.0" else Path("python")
+        torch_matrix, "make_environment", lambda release, _: None if release == "2.10.0" else Path(release)
+    )
+    monkeypatch.setattr(
+        torch_matrix, "build", lambda python: {"build": f"{python}+cu130", "triton": "3.9.0", "python": "3.11.2"}
     )
     monkeypatch.setattr(torch_matrix, "run_tests", run_tests)
-    for arguments in (["--release", "2.15.0"], ["--release", "2.15.0", "--release", "2.9.1", "--release", "2.10.0"]):
+
+    def matrix(*arguments: str) -> object:
         monkeypatch.setattr("sys.argv", ["torch_matrix.py", *arguments])
         with pytest.raises(SystemExit) as stopped:
             torch_matrix.main()
-        assert stopped.value.code == 0
+        return stopped.value.code
 
-    assert ran == ["2.15.0", "2.9.1"]
-    assert list(json.loads((tmp_path / "torch-matrix.json").read_text())["releases"]) == ["2.15.0", "2.9.1"]
-    assert "torch 2.15.0: done before for this commit" in capsys.readouterr().out
-    assert "| 2.9.1 | 3 | 3.11 | all | 3 | 0 | 0 | 2026-11-17 |" in torch_matrix.matrix_page()
-    assert "| 2.10.0 | 3.6.0 | | not run yet |" in torch_matrix.matrix_page()
+    assert matrix("--release", "2.15.0", "--release", "2.10.0", "tests/a", "tests/b") == 0
+    assert matrix("--release", "2.15.0") == 0
+    assert matrix("--release", "2.9.1", "tests/b", "tests/a/test_f.py") == 1
+
+    assert ran == [
+        ("2.15.0", "tests/a"),
+        ("2.15.0", "tests/b"),
+        ("2.15.0", "tests/test_e.py"),
+        ("2.9.1", "tests/b"),
+        ("2.9.1", "tests/a/test_f.py"),
+    ]
+    kept = json.loads((tmp_path / "torch-matrix.json").read_text())["releases"]
+    assert {release: list(row["parts"]) for release, row in kept.items()} == {
+        "2.15.0": ["tests/a", "tests/b", "tests/test_e.py"],
+        "2.9.1": ["tests/b"],  # a file of a part is no whole part
+    }
+    assert "torch 2.15.0: tests/a: done before for this commit" in capsys.readouterr().out
+    page = torch_matrix.matrix_page()
+    assert "| 2.15.0+cu130 | 3.9.0 | 3.11.2 | all | 9 | 3 | 0 | 2026-11-17 |" in page
+    assert "| 2.9.1+cu130 | 3.9.0 | 3.11.2 | 1 of 3 parts | 3 | 1 | 1 | 2026-11-17 |" in page
+    assert "## Not run with 2.9.1\n\n- `tests/a`\n- `tests/test_e.py`\n" in page
+    assert "## Failed with 2.9.1\n\n- `tests/b/test_c.py::test_d`\n" in page
+    assert "| 2.10.0 | 3.6.0 | | not run yet |" in page
+
+
+def test_the_parts_are_all_tests() -> None:
+    parts = torch_matrix.all_parts()
+
+    assert {"tests/torchapi", "tests/runtime", "tests/test_torch_releases.py"} <= {*parts}
+    for file in (torch_matrix.ROOT / "tests").rglob("test_*.py"):
+        name = str(file.relative_to(torch_matrix.ROOT))
+        assert sum(name == part or name.startswith(f"{part}/") for part in parts) == 1
 
 
 def plant(folder: Path, version: str, config: str) -> Path:
