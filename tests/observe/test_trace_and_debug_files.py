@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.support import clean_environ, run_cli, run_python
+from tests.support import clean_environ, installed_torch, run_cli, run_python
 
 from rocsolid.errors import InputError
 from rocsolid.model.compile_log import CacheResult, CompileLog, GraphKind
+from rocsolid.model.release import compare
 from rocsolid.observe.debug_files import read_debug
 from rocsolid.observe.graph_text import read_graph
 from rocsolid.observe.torch_trace_files import read_trace
@@ -77,7 +78,7 @@ def test_a_trace_lists_every_graph(trace: CompileLog, folder: Path) -> None:
     assert next(k for k in first.kernels if k.kind == "cpp").locations == (f"{folder}/script.py:9",)
     assert sum(first.phases.values()) == pytest.approx(first.seconds)
     assert 0 < first.seconds <= trace.seconds
-    assert trace.torch.startswith("2.")
+    assert trace.torch.startswith("2.") or compare(installed_torch(), "2.10") < 0  # torch 2.9 does not write it
     assert trace.source == "trace"
 
 

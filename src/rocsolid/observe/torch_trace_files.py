@@ -229,7 +229,7 @@ def _artifact_events(reader: _Reader, head: dict[str, Any], payload: str, thread
     backward = any(o[0] in BACKWARD_PHASES for o in reader.open_phases.get(thread, ()))
     if name == "torch_version":
         reader.torch = str((_json(payload) or {}).get("pytorch_version", ""))
-    elif name == "inductor_post_grad_graph":
+    elif name in ("inductor_post_grad_graph", "after_post_grad_graph"):  # the second up to torch 2.9
         graph = read_graph(payload)
         yield LoweringStarted(unit=reader.unit(head), backward=backward, nodes=graph.nodes, operators=graph.operators)
     elif found := _CACHES.fullmatch(name):
