@@ -8,7 +8,14 @@ from rocsolid.catalog.chips import CHIPS, chip, triton_for
 from rocsolid.catalog.extern_kernels import library_of
 from rocsolid.catalog.problems import all_problems
 from rocsolid.dryrun import runner
-from rocsolid.dryrun.resource_usage import amd_resources, foreign_code, fp8_formats, nvidia_resources, widest_block
+from rocsolid.dryrun.resource_usage import (
+    amd_resources,
+    assembly_was_dropped,
+    foreign_code,
+    fp8_formats,
+    nvidia_resources,
+    widest_block,
+)
 from rocsolid.errors import CannotRunError
 from rocsolid.model.platform import Platform
 
@@ -50,6 +57,15 @@ def test_reads_every_figure() -> None:
     assert (used.registers, used.matrix_registers, used.scalar_registers) == (44, 16, 26)
     assert (used.spills, used.scalar_spills, used.scratch_bytes, used.code_bytes) == (3, 1, 12, 1456)
     assert (used.matrix_instructions, used.block, used.lanes_used) == (1, 128, 0.5)
+
+
+def test_a_kernel_whose_inline_assembly_was_dropped_is_recognised() -> None:
+    llir = '%22 = tail call float asm "ex2.approx.f32 $0, $1;", "=f,f"(float %17)'
+    compiled = ";;#ASMSTART\n\tv_exp_f32 v1, v0\n;;#ASMEND"
+
+    assert assembly_was_dropped({"llir": llir, "amdgcn": "\ts_endpgm"})
+    assert not assembly_was_dropped({"llir": llir, "amdgcn": compiled})
+    assert not assembly_was_dropped({"llir": "%2 = call float @llvm.exp2.f32(float %1)", "amdgcn": "\ts_endpgm"})
 
 
 def test_reads_a_ptxas_report() -> None:

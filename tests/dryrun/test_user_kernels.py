@@ -104,7 +104,8 @@ def test_a_compiler_crash_affects_one_kernel(planted: DryRunRecord) -> None:
     run = planted.runs[0]
 
     assert [kernel.name for kernel in run.kernels] == ["greedy", "narrow", "ptx", "spilling"]
-    assert run.kernel("ptx").configs[0].error.startswith("the compiler crashed: ")
+    error = run.kernel("ptx").configs[0].error
+    assert error.startswith(("the compiler crashed: ", "CannotRunError: the compiler left the kernel empty"))
     assert run.kernel("ptx").foreign == ('inline assembly "ex2.approx.f32 $0, $1;"',)
     used = run.kernel("spilling").configs[0].resources
     assert used

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rocsolid.dryrun.resource_usage import amd_resources, fp8_formats, nvidia_resources
+from rocsolid.dryrun.resource_usage import amd_resources, assembly_was_dropped, fp8_formats, nvidia_resources
+from rocsolid.errors import CannotRunError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import KernelConfig, Resources
 from rocsolid.model.platform import Platform
@@ -79,6 +80,9 @@ def resources_of(kernel: Any, chip: Chip) -> Resources:
     metadata = kernel.metadata
     shared, warps = int(metadata.shared), int(metadata.num_warps)
     if chip.platform is Platform.ROCM:
+        if assembly_was_dropped(kernel.asm):
+            msg = "the compiler left the kernel empty, because it cannot compile the inline assembly"
+            raise CannotRunError(msg)
         return amd_resources(kernel.asm, shared=shared, warps=warps, chip=chip)
     report = _ptxas_report(str(kernel.asm["ptx"]))
     return nvidia_resources(kernel.asm, report, shared=shared, warps=warps, chip=chip)
@@ -107,19 +111,23 @@ def _error_text(error: Exception) -> str:
 def _ptxas_report(ptx: str) -> str:
     import triton
 
-    from rocsolid.errors import CannotRunError
-
-    ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
-    if not ptxas.exists():
-        msg = f"this Triton has no {ptxas.name}, which is needed for the register count of NVIDIA kernels"
+    tools = sorted((Path(triton.__file__).parent / "backends" / "nvidia" / "bin").glob("ptxas*"))
+    if not tools:
+        msg = "this Triton has no ptxas, which is needed for the register count of NVIDIA kernels"
         raise CannotRunError(msg)
     target = next(line.split()[1] for line in ptx.splitlines() if line.startswith(".target"))
+    error = ""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx, encoding="utf-8")
-        command = [str(ptxas), "-v", f"--gpu-name={target}", str(source), "-o", str(Path(folder) / "kernel.cubin")]
-        finished = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Triton's own tool
-    return finished.stdout + finished.stderr
+        for ptxas in tools:  # since Triton 3.9, only the second one reads the PTX for any GPU
+            command = [str(ptxas), "-v", f"--gpu-name={target}", str(source), "-o", str(Path(folder) / "kernel.cubin")]
+            finished = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Triton's own tool
+            if finished.returncode == 0:
+                return finished.stdout + finished.stderr
+            error = error or finished.stderr.strip().partition("\n")[0]
+    msg = f"ptxas cannot read the PTX that Triton wrote: {error}"
+    raise CannotRunError(msg)
 
 
 def saved_stem(key: str) -> str:

@@ -18,6 +18,7 @@ _VENDOR_ASSEMBLY: Final = {
 _ASM_CALL: Final = re.compile(
     r"inline_asm_elementwise\(\s*(?:asm\s*=\s*)?(\"\"\".*?\"\"\"|'''.*?'''|\"[^\"\n]*\"|'[^'\n]*')", re.DOTALL
 )
+_LLVM_ASM: Final = re.compile(r"\bcall\b[^\n]*\basm\b")
 _NV_LIBRARY: Final = re.compile(r"\b__nv_\w+|\bextra\.cuda\b|\bcuda\.libdevice\b")
 _AMD_LIBRARY: Final = re.compile(r"\b__oc(?:ml|kl)_\w+|\bextra\.hip\b|\bhip\.libdevice\b")
 _REGISTER_BYTES: Final = 4
@@ -27,6 +28,11 @@ _FP8: Final = {
     "float8_e4m3fnuz": re.compile(r"\bfp8e4b8\b|f8E4M3FNUZ\b"),
     "float8_e5m2fnuz": re.compile(r"\bfp8e5b16\b|f8E5M2FNUZ\b"),
 }
+
+
+def assembly_was_dropped(asm: Mapping[str, str | bytes]) -> bool:
+    """Return whether LLVM replaced a kernel with inline assembly by an empty one: it does so without an error since Triton 3.9."""
+    return bool(_LLVM_ASM.search(str(asm.get("llir", "")))) and "ASMSTART" not in str(asm["amdgcn"])
 
 
 def amd_resources(asm: Mapping[str, str | bytes], *, shared: int, warps: int, chip: Chip) -> Resources:

@@ -6,6 +6,7 @@ library.
 
 ## Why it matters
 AMD's assembler does not support PTX. The kernel does not compile, and some such kernels crash the compiler.
+Triton 3.9 compiles some of them to an empty kernel, without an error: the result is never written.
 
 ## Example
     tl.inline_asm_elementwise("cvt.rn.f16.f32 $0, $1;", ...)
@@ -32,7 +33,12 @@ RULE = Rule(
     fix="Use functions of triton.language, or keep a second version and select it with triton.runtime.driver.active.get_current_target()",
     check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (compiles the kernel for {target})",
     since="0.1",
-    evidence=(source("triton, AMD backend, run without a device", "Inline PTX ends in an assembler error."),),
+    evidence=(
+        source("triton, AMD backend, run without a device", "Inline PTX ends in an assembler error."),
+        source(
+            "triton 3.9.0, AMD backend, run without a device", "Inline PTX ends in an empty kernel, without an error."
+        ),
+    ),
 )
 
 
