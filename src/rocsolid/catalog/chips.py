@@ -106,9 +106,15 @@ CHIPS: Final = (
 DEFAULT_RELEASE: Final = {Platform.ROCM: "7.2.4", Platform.CUDA: "13.0"}
 
 # The Triton that each torch was released with. Inductor works only with that Triton.
-TRITON_RELEASES: Final = {"2.10": "3.6", "2.11": "3.6", "2.12": "3.7", "2.13": "3.7", "2.14": "3.8", "2.15": "3.9"}
-# The torch releases that the dry run was tested with; with any other release the report contains a note.
-TESTED_TORCH: Final = ("2.11", "2.13")
+TRITON_RELEASES: Final = {
+    "2.9": "3.5",
+    "2.10": "3.6",
+    "2.11": "3.6",
+    "2.12": "3.7",
+    "2.13": "3.7",
+    "2.14": "3.8",
+    "2.15": "3.9",
+}
 
 
 def chip(arch: str) -> Chip:

@@ -13,14 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from rocsolid.catalog.chips import TESTED_TORCH, TRITON_RELEASES, triton_for
+from rocsolid.catalog.chips import TRITON_RELEASES, triton_for
 from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildResult, Request
 from rocsolid.errors import CannotRunError, InputError, TimedOutError
 from rocsolid.measure import user_cache
 from rocsolid.model.codec import decode, encode
 from rocsolid.model.dryrun import DryRun
 from rocsolid.model.environment import CheckResult, CheckStatus
-from rocsolid.model.release import compare, parts
+from rocsolid.model.release import compare
 from rocsolid.torchapi.pretend.device import build_stub_library
 
 # Runs a command with its environment and deadline; returns how it ended, and its stderr.
@@ -66,7 +66,6 @@ def version_note() -> str:
     if not torch:
         msg = "a dry run needs torch, which is not installed"
         raise CannotRunError(msg)
-    release = ".".join(str(number) for number in parts(torch)[:2])
     matching = triton_for(torch)
     if not triton:
         hint = (
@@ -88,7 +87,7 @@ def version_note() -> str:
             for torch_release, triton_release in TRITON_RELEASES.items()
         )
         return f"torch {torch} with Triton {triton} is untested (tested: {known}); the result may be incomplete"
-    return "" if release in TESTED_TORCH else f"dry runs are untested with torch {release} and Triton {matching}"
+    return ""
 
 
 def run_request(request: Request, context: RunnerContext) -> DryRun:
