@@ -12,12 +12,16 @@ from rocsolid.cli.records import read_probe
 from rocsolid.errors import InputError
 from rocsolid.model.environment import Container, Environment, Origin
 from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.plan import Decision, Plan
+from rocsolid.model.platform import Platform
 from rocsolid.model.saved_probe import ProbeRecord
+from rocsolid.model.setting import Channel
 from rocsolid.probe.diff import compare_probes
 from rocsolid.report.fix_commands import env_file, fix_text
 from rocsolid.report.machine_readable import github, probe_json, sarif
 from rocsolid.report.probe_text import difference_text, images_markdown, probe_text
 from rocsolid.report.reference_pages import problem_page, rule_page, setting_page
+from rocsolid.report.shell_variables import variables_text
 from rocsolid.report.terminal import Terminal, page_text, terminal_of
 from rocsolid.rules.engine import all_rules, check_environment
 
@@ -207,3 +211,13 @@ def test_finding_as_one_line() -> None:
     finding: Finding = a_record().findings[0]
 
     assert str(finding).startswith("CRITICAL CFG001 inductor.max_autotune: Environment variable")
+
+
+@pytest.mark.parametrize(("torch", "reads"), [("2.10.0", False), ("2.11.0", True), ("", True)])
+def test_a_variable_that_this_torch_does_not_read_is_not_exported(torch: str, reads: bool) -> None:  # noqa: FBT001 - a case
+    decision = Decision(
+        id="dynamo.automatic_dynamic_shapes", value=False, channel=Channel.SCOPE, why="", profile="safe"
+    )
+    plan = Plan(profile="safe", platform=Platform.CPU, torch=torch, decisions=(decision,))
+
+    assert ("export TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES=0" in variables_text(plan, "bash")) is reads

@@ -2,6 +2,7 @@
 
 from rocsolid.model.evidence import measured, source
 from rocsolid.model.finding import Severity
+from rocsolid.model.release import span
 from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable
 
 _CONFIG = "torch 2.13 _dynamo/config.py"
@@ -122,7 +123,7 @@ SETTINGS = (
             "If a tensor size changes, compile once more with that size as a symbol, so that "
             "further sizes need no compile."
         ),
-        variable=Variable(name="TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES"),
+        variable=Variable(name="TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES", torch=span("2.11..")),
         candidates=(True, False),
         hazards=(
             Hazard(

@@ -87,6 +87,7 @@ class Variable:
     on: str = "1"  # the text that means true
     off: str = "0"
     any_value_enables: bool = False  # any non-empty value means true, even "0"
+    torch: Span = EVERY_RELEASE  # the releases that read it, of those that have the setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ def judge_setting(
     if value is not UNREADABLE and value is not None and not isinstance(value, declared.value_type):
         return result(claim, False, f"its default is {value!r}, declared as {declared.value_type.__name__}")
     variable = declared.variable
-    if variable:
+    if variable and variable.torch.holds(env.torch.version if env.torch else ""):
         names = entry.forcing_variables if variable.overrides_config else entry.variables
         if variable.name not in names:
             return result(claim, False, f"torch reads {names or 'no variable'}, declared: {variable.name}")

@@ -8,6 +8,7 @@ from rocsolid.catalog.profiles import chain
 from rocsolid.catalog.registry import all_settings
 from rocsolid.model.evidence import Evidence
 from rocsolid.model.known_problem import KnownProblem
+from rocsolid.model.release import EVERY_RELEASE
 from rocsolid.model.setting import EVERYWHERE, Channel, Hazard, Profile, Recommendation, Setting
 
 if TYPE_CHECKING:  # not needed for the page of a setting
@@ -93,8 +94,9 @@ def _variable(setting: Setting) -> str:
         return "none"
     if variable.overrides_config:
         return f"`{variable.name}` **forces** the value: while it is set, assignments and options have no effect"
+    since = "" if variable.torch == EVERY_RELEASE else f" with torch {variable.torch}"
     any_value = " (any non-empty value enables it, even `0`)" if variable.any_value_enables else ""
-    return f"`{variable.name}` changes the default{any_value} when torch's compiler is imported; an assignment overrides it"
+    return f"`{variable.name}` changes the default{since}{any_value} when torch's compiler is imported; an assignment overrides it"
 
 
 def _choice(choice: Recommendation) -> Iterator[str]:

@@ -11,7 +11,7 @@ from rocsolid.model.setting import Channel
 
 def variables_text(plan: Plan, shell: str) -> str:
     """Return lines that set and unset the variables, each with its reason, for bash, fish or a Dockerfile; or JSON."""
-    decisions = [(d, *_variable(d)) for d in plan]
+    decisions = [(d, *_variable(d, plan.torch)) for d in plan]
     if shell == "json":
         variables = [
             {"name": names[0], "value": value, "why": d.why, "evidence": d.evidence}
@@ -24,13 +24,15 @@ def variables_text(plan: Plan, shell: str) -> str:
     return "\n".join([head, *lines]) + "\n"
 
 
-def _variable(decision: Decision) -> tuple[tuple[str, ...], str | None]:
-    """Return the names of a setting's variable and its value, None to unset it; no name if the setting has no variable."""
+def _variable(decision: Decision, torch: str) -> tuple[tuple[str, ...], str | None]:
+    """Return the names of a setting's variable and its value, None to unset it; no name if this torch reads no variable."""
     setting = registry.find(decision.id)
     if decision.channel is Channel.PROCESS:
         former_names = setting.former_names if setting and decision.value is None else ()
         return (decision.name, *former_names), None if decision.value is None else str(decision.value)
     variable = setting.variable if setting else None
+    if variable and torch and not variable.torch.holds(torch):
+        return (), None
     if variable is None or (variable.any_value_enables and decision.value is False):
         return (variable.name,) if variable else (), None
     on_off = {True: variable.on, False: variable.off}
