@@ -165,6 +165,16 @@ def installed_torch() -> str:
     return release_of(installed()["torch"][0])
 
 
+def needs_torch(first: str, why: str) -> None:
+    """Skip the test if the installed torch is older."""
+    import pytest
+
+    from rocsolid.model.release import compare
+
+    if compare(installed_torch(), first) < 0:
+        pytest.skip(f"needs torch ≥ {first}: {why}")
+
+
 def record_row(file: str, text: str) -> str:
     import base64
     import hashlib

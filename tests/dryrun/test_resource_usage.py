@@ -152,6 +152,13 @@ def test_mismatched_versions_name_the_matching_one(
         runner.version_note()
 
 
+def test_a_workload_needs_a_torch_that_compiles_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_version", lambda package, _: {"torch": "2.10.0+cpu", "triton": "3.6.0"}[package])
+    with pytest.raises(CannotRunError, match=r"a workload needs torch 2\.11 or later, and torch 2\.10\.0\+cpu is"):
+        runner.version_note(compiles=True)
+    assert not runner.version_note()
+
+
 def test_untested_versions_get_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_version", lambda package, _: {"torch": "2.15.0", "triton": "3.9.0"}[package])
     assert not runner.version_note()

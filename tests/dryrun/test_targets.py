@@ -50,7 +50,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, **errors: RocsolidError) -> None:
         return DryRun(target=request.target, product="")
 
     monkeypatch.setattr(dryrun, "run_request", run_request)
-    monkeypatch.setattr(dryrun, "version_note", lambda: "")
+    monkeypatch.setattr(dryrun, "version_note", lambda **_: "")
 
 
 def slow() -> None:

@@ -87,7 +87,7 @@ def dryrun(  # noqa: PLR0913 - all but two are keywords
     if not name.file.is_file():
         msg = f"the workload's file {name.file} {'is a folder' if name.file.is_dir() else 'does not exist'}"
         raise InputError(msg)
-    note = version_note()
+    note = version_note(compiles=True)
     with steps_for(progress) as on_step:
         context = _context(cache, save, deadline_s, lambda line: on_step(Step(what=line)))
 

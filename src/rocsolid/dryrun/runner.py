@@ -23,6 +23,7 @@ from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.model.release import compare
 from rocsolid.torchapi.pretend.device import build_stub_library
 
+_FIRST_TO_COMPILE_FAKE_TENSORS: Final = "2.11"
 # Runs a command with its environment and deadline; returns how it ended, and its stderr.
 RunCommand = Callable[[Sequence[str], Mapping[str, str], float], tuple[CheckResult, str]]
 _VERSION: Final = re.compile(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
@@ -60,11 +61,20 @@ def check_folder(folder: Path, content: str, *, loads_code: bool = False) -> Non
         raise CannotRunError(msg) from error
 
 
-def version_note() -> str:
-    """Return a note if these versions of torch and Triton are untested together; raises CannotRunError if they do not match."""
+def version_note(*, compiles: bool = False) -> str:
+    """Return a note if these versions of torch and Triton are untested together; raises CannotRunError if they do not match.
+
+    With `compiles`, the dry run also uses `torch.compile`.
+    """
     torch, triton = _version("torch", "version.py"), _version("triton", "__init__.py")
     if not torch:
         msg = "a dry run needs torch, which is not installed"
+        raise CannotRunError(msg)
+    if compiles and compare(torch, _FIRST_TO_COMPILE_FAKE_TENSORS) < 0:
+        msg = (
+            f"a dry run of a workload needs torch {_FIRST_TO_COMPILE_FAKE_TENSORS} or later, and torch {torch} is installed: "
+            "before, torch.compile did not accept fake tensors (rocsolid dryrun --kernels FILE.py works)"
+        )
         raise CannotRunError(msg)
     matching = triton_for(torch)
     if not triton:

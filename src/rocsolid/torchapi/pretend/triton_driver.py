@@ -24,13 +24,13 @@ _DISK_CACHE = private_name(
 _INTERPRETED = private_name(
     "triton.runtime.interpreter",
     "InterpretedFunction",
-    "2.9..",
+    "2.10..",
     without="rocsolid dryrun: kernels whose results decide about later launches are not executed",
 )
 _PATCH_LANGUAGE = private_name(
     "triton.runtime.interpreter",
     "_patch_lang",
-    "2.9..",
+    "2.10..",
     without="rocsolid dryrun: kernels whose results decide about later launches are not executed",
 )
 _THREADS: Final = 1024  # the most threads of a workgroup
