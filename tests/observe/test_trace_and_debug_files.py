@@ -78,7 +78,7 @@ def test_a_trace_lists_every_graph(trace: CompileLog, folder: Path) -> None:
     assert next(k for k in first.kernels if k.kind == "cpp").locations == (f"{folder}/script.py:9",)
     assert sum(first.phases.values()) == pytest.approx(first.seconds)
     assert 0 < first.seconds <= trace.seconds
-    assert trace.torch.startswith("2.") or compare(installed_torch(), "2.10") < 0  # torch 2.9 does not write it
+    assert trace.torch.startswith("2.") or compare(installed_torch(), "2.12") < 0  # older releases do not write it
     assert trace.source == "trace"
 
 
