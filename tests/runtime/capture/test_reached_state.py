@@ -7,6 +7,7 @@ import cProfile
 import textwrap
 import threading
 import types
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -1287,6 +1288,33 @@ def test_where_executed_functions_are_not_known_all_are_watched(how: str) -> Non
     vars(built.module)["scale"] = 3.0
 
     assert torch.equal(g(x), before + 1)
+
+
+@pytest.mark.parametrize("change", ["values['a'] = 3.0", "values.move_to_end('a')", "empty['a'] = 1.0"])
+def test_methods_of_a_mapping_are_not_called(change: str) -> None:
+    """As those of transformers' automatic mappings, which import every model."""
+
+    class Lazy(OrderedDict[str, float]):
+        def _fail(self, *_: Any) -> Any:
+            msg = "a method of the mapping was called"
+            raise AssertionError(msg)
+
+        __bool__ = __len__ = __iter__ = keys = values = items = get = _fail
+
+    values, empty = Lazy({"a": 2.0, "b": 1.0}), Lazy()
+
+    def function(x: Any) -> Any:
+        scale = 2.0 if next(OrderedDict.__iter__(values)) == "a" else 3.0
+        offset = 1.0 if OrderedDict.__contains__(empty, "a") else 0.0
+        return x * scale + OrderedDict.__getitem__(values, "a") + offset
+
+    fast = rs.capture(function, backend="record", verify="off")
+    for number in range(6):
+        if number == 3:
+            exec(change, {"values": values, "empty": empty})  # noqa: S102 - of this test
+        x = torch.full((2,), float(number))
+        assert torch.equal(fast(x), function(x))
+    assert fast.report().replays >= 3, fast.report()
 
 
 def test_an_object_that_answers_for_the_class_it_wraps() -> None:

@@ -472,8 +472,9 @@ class _Collector:
             self._next.extend(self._methods_by_name.pop(name, ()))
         self._names |= names
         self._visit_globals(global_values, names)
+        packages = _packages(global_values.get("__package__"))
         for name in names - global_values.keys():
-            for package in _packages(global_values.get("__package__")):  # imported inside the function
+            for package in packages:  # imported inside the function
                 imported = sys.modules.get(package + name)
                 if isinstance(imported, types.ModuleType):
                     self._python_modules[id(imported)] = imported
@@ -496,7 +497,11 @@ class _Collector:
         if isinstance(container, dict):
             self._state.dicts.append(WatchedDict(path, container))
             if isinstance(container, OrderedDict):
-                self._state.sequences.append((path, container))
+                kind = type(container)
+                if kind.__iter__ is OrderedDict.__iter__ and kind.__len__ is OrderedDict.__len__:
+                    self._state.sequences.append((path, container))
+                else:  # its own methods may do anything: the automatic mappings of transformers import every model
+                    self._state.contents.append(Content(path, container, _order, _keep_order))
             items: Iterable[tuple[Any, Any]] = list(dict.items(container))  # not the method of a subclass
             self._next.extend((f"{path} (key)", key) for key in dict.keys(container) if not _is_constant(key))
         else:
@@ -704,6 +709,14 @@ def _context_value(variable: Any) -> _Same:
 
 def _local_values(local: Any) -> dict[str, _Same]:
     return {name: _Same(value) for name, value in vars(local).items()}
+
+
+def _order(ordered: Any) -> list[int]:
+    return list(map(id, OrderedDict.__iter__(ordered)))
+
+
+def _keep_order(ordered: Any, order: Any) -> None:
+    """Does nothing: the order is restored with the items."""
 
 
 def _cached_results(cache: Any) -> list[_Same]:

@@ -59,9 +59,9 @@ class Snapshot:
         self._owner_path = next((watched.path for watched in state.dicts if watched.items is owned), "")
         self._owner_copy: dict[Any, Any] = _without_captured(owned or {})
         dicts = [watched for watched in state.dicts if watched.items is not owned]
-        self._empty = [watched for watched in dicts if not watched.items and watched.names is None]
+        self._empty = [watched for watched in dicts if watched.names is None and _is_empty(watched.items)]
         self._empty_items = [watched.items for watched in self._empty]
-        self._dicts = [watched for watched in dicts if watched.items or watched.names is not None]
+        self._dicts = [watched for watched in dicts if watched.names is not None or not _is_empty(watched.items)]
         self._items = [watched.items for watched in self._dicts]
         self._copies = [_watched_items(watched) for watched in self._dicts]
         self._versions = list(map(self._version_of, self._items))
@@ -302,6 +302,12 @@ def _sequences_equal(sequences: Sequence[tuple[str, Any]], copies: Sequence[list
 
 def _without_captured(attributes: dict[Any, Any]) -> dict[Any, Any]:
     return {k: v for k, v in attributes.items() if not getattr(type(v), "_rocsolid_captured", False)}
+
+
+def _is_empty(items: dict[Any, Any]) -> bool:
+    """Return whether a dictionary is empty; False for a subclass whose own methods would have to be asked."""
+    kind = type(items)
+    return kind.__len__ is dict.__len__ and not hasattr(kind, "__bool__") and not items
 
 
 def _watched_items(watched: WatchedDict) -> dict[Any, Any]:

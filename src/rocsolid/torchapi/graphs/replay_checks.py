@@ -243,7 +243,8 @@ def dict_version() -> Callable[[dict[Any, Any]], object]:
 
 
 def _dict_content(values: dict[Any, Any]) -> object:
-    return tuple(map(id, values)), tuple(map(id, values.values()))
+    # Not the methods of a subclass; an OrderedDict has an order of its own.
+    return tuple(map(id, dict.keys(values))), tuple(map(id, dict.values(values)))
 
 
 def parametrization_cache() -> tuple[dict[str, Any], str]:
