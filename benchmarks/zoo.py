@@ -1,0 +1,429 @@
+"""Which models of public libraries can be captured: small ones with random weights, each in a process of its own.
+
+    python -m benchmarks.zoo                                   # everything that is installed; continues an interrupted run
+    python -m benchmarks.zoo --library timm --only 'vit*' --results /tmp/vit.jsonl
+    python -m benchmarks.zoo --evidence evidence/zoo-on-cpu.json
+
+A model runs in eager, then through `rs.capture` with the defaults of its library: on a GPU as a graph, elsewhere with the record backend.
+Two calls with fresh inputs are compared with a separate eager copy. A model that is refused is captured once more with `eager_modules=`
+around the modules that were named. If it has a cache, then `use_cache=False` is tried as well; with --optimize also `rs.optimize`.
+"""
+
+import argparse
+import copy
+import fnmatch
+import importlib
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Final
+
+# So that a library that looks for a GPU when it is imported does not initialize CUDA, which no forked child could use after that.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+
+OUTCOMES: Final = ("captured", "in segments", "refused", "wrong", "crashed", "hung", "eager fails")
+_CALLS: Final = 4  # one that is captured, one that rocsolid compares itself, and replays
+_REPLAYS: Final = 2
+_MAX_SEGMENT_TRIES: Final = 6
+Row = dict[str, Any]
+
+
+def measure(attempts: Iterator[Any], *, optimize: bool = False) -> Row:
+    """Build a model, run it in eager, capture it, and compare its calls with an eager copy."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    row, model, make = _first_that_runs(attempts, device)
+    if model is None:
+        return row
+    row |= _tried(model, make, device)
+    if getattr(getattr(model, "config", None), "use_cache", False) and row["outcome"] != "captured":
+
+        def without_cache() -> Any:
+            args, kwargs = make()
+            return args, {**kwargs, "use_cache": False}
+
+        again = _tried(model, without_cache, device)
+        row |= {f"without cache: {key}": again[key] for key in ("outcome", "message") if again.get(key)}
+    if optimize:
+        row |= {f"optimize: {key}": value for key, value in _optimized(model, make, device).items()}
+    return row
+
+
+def _first_that_runs(attempts: Iterator[Any], device: str) -> tuple[Row, Any, Any]:
+    """The first attempt that eager can run twice with the same result; without one, the first error."""
+    message = ""
+    while True:
+        try:
+            model, make = next(attempts)
+            model = model.eval().to(device)
+            begun = time.perf_counter()
+            first = _call(model, make, 0)
+            eager_s = time.perf_counter() - begun
+            found = _difference(first, _call(copy.deepcopy(model), make, 0))
+        except StopIteration:
+            return {"outcome": "eager fails", "message": message or "no inputs are known for it"}, None, None
+        except Exception as error:  # noqa: BLE001 - whatever a model raises
+            message = message or _first_line(error)
+            if _is_exhausted(attempts):
+                return {"outcome": "eager fails", "message": message}, None, None
+            continue
+        if not found:
+            return {"class": type(model).__name__, "eager_s": round(eager_s, 3)}, model, make
+        message = f"two eager runs differ: {found}"
+
+
+def _is_exhausted(attempts: Any) -> bool:
+    return getattr(attempts, "gi_frame", True) is None  # a generator that raised yields nothing more
+
+
+def _call(model: Any, make: Callable[[], Any], seed: int) -> Any:
+    """Call a model with the inputs of this seed, with the random numbers of this seed."""
+    import torch
+
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    torch.manual_seed(seed)
+    args, kwargs = _moved(make(), device)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        return model(*args, **kwargs)
+
+
+def _moved(value: Any, device: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_moved(item, device) for item in value)
+    if isinstance(value, dict):
+        return {key: _moved(item, device) for key, item in value.items()}
+    return value.to(device) if hasattr(value, "to") else value
+
+
+def _difference(got: Any, want: Any) -> str:
+    """How two results differ; empty when they are equal. Objects such as configs are not compared."""
+    from rocsolid.numerics import Tolerance, compare, result_leaves
+
+    ours, theirs = ([leaf for leaf in result_leaves(x) if _is_data(leaf.value)] for x in (got, want))
+    return next(iter(compare(theirs, ours, Tolerance()).mismatches), "")
+
+
+def _is_data(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, (torch.Tensor, bool, int, float, str, type(None)))
+
+
+def _tried(model: Any, make: Callable[[], Any], device: str) -> Row:
+    """Capture a model, whole or in segments, and compare its calls with an eager copy."""
+    import rocsolid as rs
+
+    backend = "auto" if device == "cuda" else "record"
+    begun = time.perf_counter()
+    row, error = _compared(
+        rs.capture(copy.deepcopy(model), backend=backend, on_error="raise"), copy.deepcopy(model), make
+    )
+    row["seconds"] = round(time.perf_counter() - begun, 2)
+    eager: list[str] = []
+    for _ in range(_MAX_SEGMENT_TRIES):
+        name = _module_of(error) if row["outcome"] == "refused" else ""
+        more = [
+            n
+            for n, m in model.named_modules()
+            if name and type(m) is type(model.get_submodule(name)) and n not in eager
+        ]
+        if not more:
+            break
+        eager += more
+        captured = rs.capture(copy.deepcopy(model), backend=backend, on_error="raise", eager_modules=eager)
+        again, error = _compared(captured, copy.deepcopy(model), make)
+        if again["outcome"] == "captured":
+            kinds = sorted({type(model.get_submodule(n)).__name__ for n in eager})
+            return {**again, **row, "outcome": "in segments", "eager_modules": kinds}
+        if again["outcome"] == "wrong":
+            return {**row, **again}
+    return row
+
+
+def _compared(captured: Any, eager: Any, make: Callable[[], Any]) -> tuple[Row, Exception | None]:
+    """Call a captured model and its eager copy; returns the outcome, and the error of a refused capture."""
+    from rocsolid.errors import CaptureError
+
+    try:
+        for seed in range(_CALLS):
+            if found := _difference(_call(captured, make, seed), _call(eager, make, seed)):
+                return {"outcome": "wrong", "message": f"call {seed + 1}: {found}"}, None
+    except CaptureError as error:
+        return _refused(captured.rocsolid.report(), error), error
+    except Exception as error:  # noqa: BLE001 - eager did not raise
+        return {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}, None
+    report = captured.rocsolid.report()
+    if report.replays < _REPLAYS:
+        why = report.invalidated[-1] if report.invalidated else f"{report.replays} replays in {_CALLS} calls"
+        return {"outcome": "refused", "reason": "invalidated", "message": why}, None
+    return {"outcome": "captured", "nodes": report.graphs[0].nodes}, None
+
+
+def _refused(report: Any, error: Exception) -> Row:
+    refusal = report.refusals[0] if report.refusals else None
+    place = f" ({Path(refusal.location).name})" if refusal and refusal.location else ""
+    reason = refusal.reason.value if refusal else "error"
+    return {"outcome": "refused", "reason": reason, "message": _first_line(error) + place}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).partition("\n")[0][:300]
+
+
+def _module_of(error: BaseException | None) -> str:
+    """The name of the innermost module that was running when a capture failed; empty for the whole model."""
+    from torch import nn
+
+    while error is not None and (error.__cause__ or error.__context__):
+        error = error.__cause__ or error.__context__
+    trace = error.__traceback__ if error else None
+    running: list[Any] = []
+    while trace is not None:
+        module = trace.tb_frame.f_locals.get("self")
+        running += [module] if isinstance(module, nn.Module) else []
+        trace = trace.tb_next
+    for root in running[:1]:
+        return next((name for name, module in root.named_modules() if module is running[-1]), "")
+    return ""
+
+
+def _optimized(model: Any, make: Callable[[], Any], device: str) -> Row:
+    """Optimize a model for one call, and compare other calls with an eager copy."""
+    import torch
+
+    import rocsolid as rs
+
+    begun = time.perf_counter()
+    try:
+        args, kwargs = _moved(make(), device)
+        with torch.no_grad():
+            fast = rs.optimize(copy.deepcopy(model), (args, kwargs))
+        found = [_difference(_call(fast, make, seed), _call(model, make, seed)) for seed in range(1, _CALLS)]
+    except Exception as error:  # noqa: BLE001 - eager did not raise
+        return {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}
+    wrong = next(filter(None, found), "")
+    report = getattr(fast, "report", lambda: None)()
+    form = getattr(getattr(report, "chosen", None), "value", "as a program")
+    return {"outcome": "wrong" if wrong else form, "message": wrong, "s": round(time.perf_counter() - begun, 1)}
+
+
+def _child(pipe: Connection, library: str, name: str, *, optimize: bool) -> None:
+    """Measure one model in a forked process, and send the row."""
+    os.setsid()
+    with Path(os.devnull).open("w") as nowhere:
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    from benchmarks.zoo_models import LIBRARIES
+
+    try:
+        row = measure(LIBRARIES[library][1](name), optimize=optimize)
+    except Exception as error:  # noqa: BLE001 - a mistake of ours is a row, too
+        row = {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}
+    pipe.send(row)
+    pipe.close()
+    os._exit(0)
+
+
+def run(models: Sequence[tuple[str, str]], *, jobs: int, deadline_s: float, optimize: bool) -> Iterator[Row]:
+    """Measure each model in a forked process; yields rows as they come."""
+    context = multiprocessing.get_context("fork")
+    waiting = list(models)[::-1]
+    running: dict[Any, tuple[Any, Row, float]] = {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            ours, theirs = context.Pipe(duplex=False)
+            library, name = waiting.pop()
+            child = context.Process(target=_child, args=(theirs, library, name), kwargs={"optimize": optimize})
+            child.start()
+            theirs.close()
+            running[ours] = child, {"library": library, "model": name}, time.monotonic()
+        ready: list[Any] = wait([*running], timeout=0.5)
+        for pipe in ready:
+            child, row, begun = running.pop(pipe)
+            try:
+                row |= pipe.recv()
+            except EOFError:
+                child.join(5)
+                row |= {"outcome": "crashed", "message": f"the process ended with {child.exitcode}"}
+            _end(child)
+            yield {**row, "process_s": round(time.monotonic() - begun, 1)}
+        for pipe, (child, row, begun) in list(running.items()):
+            if time.monotonic() - begun > deadline_s:
+                del running[pipe]
+                _end(child)
+                yield {**row, "outcome": "hung", "message": f"no result within {deadline_s:g} s"}
+
+
+def _end(child: Any) -> None:
+    """Kill a child and the processes that it started."""
+    for kill in (lambda: os.killpg(child.pid, signal.SIGKILL), child.kill):
+        try:
+            kill()
+        except (ProcessLookupError, PermissionError):
+            continue
+    child.join(5)
+
+
+def installed(libraries: Iterable[str]) -> dict[str, str]:
+    """The version of each library; a sentence for one that cannot be imported."""
+    found = {}
+    for library in libraries:
+        try:
+            found[library] = importlib.import_module(library).__version__
+        except Exception as error:  # noqa: BLE001 - a library built for another torch raises anything
+            found[library] = f"not tried: {_first_line(error)}"
+    return found
+
+
+def _import_ahead(versions: Mapping[str, str]) -> None:
+    """Import here what every child would import, without initializing CUDA."""
+    modules = ["torch._dynamo", "rocsolid.api.capture", "rocsolid.runtime.capture.host_data"]
+    if versions.get("transformers", "not tried")[0].isdigit():
+        modules += ["transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto"]
+    for module in modules:
+        importlib.import_module(module)
+
+
+def summary(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Tables by library and by refusal, and the share that was captured."""
+    rows = list(rows)
+    lines = ["| Library | " + " | ".join(OUTCOMES) + " | captured, % |", "|---" * (len(OUTCOMES) + 2) + "|"]
+    for library in [*dict.fromkeys(row["library"] for row in rows), "all"]:
+        counts = Counter(row["outcome"] for row in rows if library in (row["library"], "all"))
+        tried = sum(counts.values()) - counts["eager fails"]
+        share = f"{100 * (counts['captured'] + counts['in segments']) / tried:.1f}" if tried else ""
+        lines.append(f"| {library} | " + " | ".join(str(counts[name]) for name in OUTCOMES) + f" | {share} |")
+    with_cache = [row for row in rows if "without cache: outcome" in row]
+    if with_cache:
+        captured = sum(row["without cache: outcome"] == "captured" for row in with_cache)
+        lines += [
+            "",
+            f"{len(with_cache)} of the models that are not captured whole have a cache; with `use_cache=False` {captured} are.",
+        ]
+    reasons = Counter((row["outcome"], row["reason"]) for row in rows if row.get("reason"))
+    if reasons:
+        lines += ["", "| Reason | in segments | refused |", "|---|---|---|"]
+        for reason in sorted({r for _, r in reasons}, key=lambda r: -reasons["refused", r]):
+            lines.append(f"| {reason} | {reasons['in segments', reason]} | {reasons['refused', reason]} |")
+    optimized = Counter(row["optimize: outcome"] for row in rows if "optimize: outcome" in row)
+    if optimized:
+        lines += ["", "`rs.optimize` chose: " + ", ".join(f"{name} {count}" for name, count in optimized.most_common())]
+    return "\n".join(lines) + "\n"
+
+
+def page(record: Mapping[str, Any]) -> str:
+    """The page of the docs: what became of every model."""
+    rows = record["rows"]
+    versions = [f"{library} {version}" for library, version in record["libraries"].items()]
+    lines = [
+        "# Models that were captured",
+        "",
+        (
+            "Models of public libraries, shrunken and with random weights, each in a process of its own through `rs.capture` with the "
+            "defaults of its library. Replays with fresh inputs are compared with a separate eager copy of the model. "
+            "*In segments* means captured with `eager_modules=` around the modules that are listed. "
+            "A model that eager cannot run in this form does not count."
+        ),
+        "",
+        f"Measured on {record['date']}: {record['device']}, torch {record['torch']}, {', '.join(versions)}.",
+        "",
+        "```text",
+        f"$ {record['command']}",
+        "```",
+        "",
+        summary(rows),
+    ]
+    for library in record["libraries"]:
+        lines += [f"## {library}", ""]
+        for outcome in OUTCOMES:
+            found = [row for row in rows if (row["library"], row["outcome"]) == (library, outcome)]
+            if found and outcome in ("captured", "eager fails"):
+                names = ", ".join(f"`{row['model']}`" for row in found)
+                lines += [f"{outcome[0].upper()}{outcome[1:]} ({len(found)}): {names}.", ""]
+            elif found:
+                lines += [f"| {outcome[0].upper()}{outcome[1:]} | Why | Modules in eager |", "|---|---|---|"]
+                lines += [
+                    f"| `{row['model']}` | {_cell(row.get('message', ''))} | {', '.join(row.get('eager_modules', ()))} |"
+                    for row in found
+                ]
+                lines += [""]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def main() -> None:
+    """Measure what is not in the results yet, then print the tables."""
+    from benchmarks.zoo_models import LIBRARIES
+    from rocsolid.measure.evidence import evidence, write
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", nargs="*", default=[*LIBRARIES], choices=[*LIBRARIES])
+    parser.add_argument("--only", default="*", help="pattern of model names, as in a shell")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--deadline", type=float, default=120.0, help="seconds for each model")
+    parser.add_argument("--optimize", action="store_true", help="also through rs.optimize")
+    parser.add_argument(
+        "--results", type=Path, default=Path("zoo.jsonl"), help="rows; models that are in it are skipped"
+    )
+    parser.add_argument("--evidence", type=Path, help="write the rows as evidence, for the page")
+    args = parser.parse_args()
+    versions = installed(args.library)
+    print("\n".join(f"{library} {version}" for library, version in versions.items()), flush=True)
+    lines = args.results.read_text(encoding="utf-8").splitlines() if args.results.exists() else []
+    rows = [json.loads(line) for line in lines]
+    done = {(row["library"], row["model"]) for row in rows}
+    models = [
+        (library, name)
+        for library, version in versions.items()
+        if not version.startswith("not tried")
+        for name in LIBRARIES[library][0]()
+        if fnmatch.fnmatch(name, args.only) and (library, name) not in done
+    ]
+    models.sort(key=lambda model: zlib.crc32("/".join(model).encode()))  # so that an interrupted run is a sample
+    _import_ahead(versions)
+    begun = time.monotonic()
+    with args.results.open("a", encoding="utf-8") as file:
+        found = run(models, jobs=args.jobs, deadline_s=args.deadline, optimize=args.optimize)
+        for count, row in enumerate(found, 1):
+            rows.append(row)
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+            left_min = (time.monotonic() - begun) / count * (len(models) - count) / 60
+            what = f"{row['outcome']} {row.get('message', '')}"[:110]
+            print(
+                f"{count}/{len(models)}, {left_min:.0f} min left: {row['library']} {row['model']}: {what}", flush=True
+            )
+    print(summary(rows))
+    if args.evidence:
+        command = f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}"
+        write(evidence(what="zoo", command=command, libraries=versions, rows=sorted_rows(rows)), args.evidence)
+
+
+def sorted_rows(rows: Iterable[Row]) -> list[Row]:
+    """The rows by library and model, without times, which differ from run to run."""
+    dropped = ("seconds", "eager_s", "process_s", "optimize: s")
+    kept = ({key: value for key, value in row.items() if key not in dropped} for row in rows)
+    return sorted(kept, key=lambda row: (row["library"], row["model"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The zoo: an outcome for every kind of model, from processes that may hang or crash."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.zoo import page, summary
+from tests.support import ROOT, clean_environ
+
+LIBRARY = """
+import os, time, torch
+from torch import nn
+__version__ = "1.0"
+class Waits(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum().item() > 1e9 else x
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.waits, self.last = nn.Linear(4, 4), Waits(), nn.Linear(4, 4)
+    def forward(self, x):
+        return self.last(self.waits(self.first(x)))
+class Does(nn.Linear):
+    def __init__(self, what):
+        super().__init__(4, 4)
+        self.what = what
+    def forward(self, x):
+        self.what()
+        return super().forward(x)
+def fail():
+    raise ValueError("no such size")
+MODELS = {
+    "linear": lambda: nn.Linear(4, 4),
+    "around": Around,
+    "waits": Waits,
+    "fails": lambda: Does(fail),
+    "ends": lambda: Does(os.abort),
+    "sleeps": lambda: Does(lambda: time.sleep(600)),
+}
+def names():
+    return list(MODELS)
+def models(name):
+    yield MODELS[name](), lambda: ((torch.randn(2, 4),), {})
+"""
+PROGRAM = """
+import importlib
+from benchmarks import zoo, zoo_models
+for name in ("small_models", "not_there"):
+    zoo_models.LIBRARIES[name] = (lambda: importlib.import_module("small_models").names(),
+                                  lambda name: importlib.import_module("small_models").models(name))
+zoo.main()
+"""
+
+
+def run(folder: Path, *args: str) -> str:
+    """Run the benchmark over the models above, and return what it prints."""
+    (folder / "small_models.py").write_text(LIBRARY)
+    command = [sys.executable, "-c", PROGRAM, "--library", "small_models", "not_there"]
+    command += ["--results", str(folder / "rows.jsonl"), "--evidence", str(folder / "zoo.json"), *args]
+    environ = clean_environ()
+    environ["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT), environ.get("PYTHONPATH", "")])
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.torch
+def test_every_outcome_is_recorded_and_a_second_run_continues(tmp_path: Path) -> None:
+    printed = run(tmp_path, "--only", "[!s]*")
+    assert "not_there not tried: No module named 'not_there'" in printed
+    assert "5/5, 0 min left" in printed
+    assert "1/1, 0 min left" in run(tmp_path, "--jobs", "2", "--deadline", "2")
+    record = json.loads((tmp_path / "zoo.json").read_text())
+    rows = {row["model"]: row for row in record["rows"]}
+    assert {name: row["outcome"] for name, row in rows.items()} == {
+        "linear": "captured",
+        "around": "in segments",
+        "waits": "refused",
+        "fails": "eager fails",
+        "ends": "crashed",
+        "sleeps": "hung",
+    }
+    assert rows["around"]["eager_modules"] == ["Waits"]
+    assert rows["waits"]["reason"] == "host sync"
+    assert rows["fails"]["message"] == "no such size"
+    assert "| all | 1 | 1 | 1 | 0 | 1 | 1 | 1 | 40.0 |" in summary(record["rows"])
+    text = page(record)
+    assert "| `around` | `x.sum().item()` copies a value to the CPU" in text
+    assert "Captured (1): `linear`." in text
+
+
+@pytest.mark.torch
+def test_a_difference_from_eager_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    import rocsolid as rs
+    from benchmarks import zoo
+
+    def other_weights(model: Any, **_: Any) -> Any:
+        with torch.no_grad():
+            model.weight.mul_(1.01)
+        return model
+
+    monkeypatch.setattr(rs, "capture", other_weights)
+    row = zoo.measure(iter([(torch.nn.Linear(4, 4), lambda: ((torch.randn(2, 4),), {}))]))
+    assert row["outcome"] == "wrong"
+    assert "call 1: result: relative error" in row["message"]
+
+
+def test_sizes_and_layers_of_a_config_are_reduced() -> None:
+    pytest.importorskip("torch")
+    from benchmarks.zoo_models import _SIZES, shrink
+
+    kinds = ["linear", "linear", "linear", "full"] * 6
+    config = {"num_hidden_layers": 24, "layer_types": kinds, "hidden_size": 4096, "image_token_id": 90000}
+    small = shrink({**config, "text_config": {"vocab_size": 5}, "names": {0: "a"}}, _SIZES)
+    assert small["layer_types"] == ["linear", "linear", "full"]
+    assert small["num_hidden_layers"] == 3
+    assert (small["hidden_size"], small["text_config"], small["names"]) == (64, {"vocab_size": 5}, {0: "a"})
+    assert small["image_token_id"] < 256
