@@ -38,8 +38,8 @@ _MAX_SEGMENT_TRIES: Final = 6
 Row = dict[str, Any]
 
 
-def measure(attempts: Iterator[Any], *, optimize: bool = False) -> Row:
-    """Build a model, run it in eager, capture it, and compare its calls with an eager copy."""
+def measure(attempts: Iterator[Any], *, optimize: bool = False, on_eager: Callable[[Row], object] = id) -> Row:
+    """Build a model, run it in eager, capture it, and compare its calls with an eager copy. `on_eager` gets what eager did."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -48,6 +48,7 @@ def measure(attempts: Iterator[Any], *, optimize: bool = False) -> Row:
     row, model, make = _first_that_runs(attempts, device)
     if model is None:
         return row
+    on_eager(row)
     row |= _tried(model, make, device)
     if getattr(getattr(model, "config", None), "use_cache", False) and row["outcome"] != "captured":
 
@@ -134,24 +135,30 @@ def _tried(model: Any, make: Callable[[], Any], device: str) -> Row:
     )
     row["seconds"] = round(time.perf_counter() - begun, 2)
     eager: list[str] = []
-    for _ in range(_MAX_SEGMENT_TRIES):
-        name = _module_of(error) if row["outcome"] == "refused" else ""
-        more = [
-            n
-            for n, m in model.named_modules()
-            if name and type(m) is type(model.get_submodule(name)) and n not in eager
-        ]
-        if not more:
+    for _ in range(_MAX_SEGMENT_TRIES if row["outcome"] == "refused" else 0):
+        eager = _more_in_eager(model, eager, _module_of(error))
+        if not eager:
             break
-        eager += more
         captured = rs.capture(copy.deepcopy(model), backend=backend, on_error="raise", eager_modules=eager)
         again, error = _compared(captured, copy.deepcopy(model), make)
         if again["outcome"] == "captured":
-            kinds = sorted({type(model.get_submodule(n)).__name__ for n in eager})
+            kinds = sorted({type(model.get_submodule(name)).__name__ for name in eager})
             return {**again, **row, "outcome": "in segments", "eager_modules": kinds}
         if again["outcome"] == "wrong":
             return {**row, **again}
     return row
+
+
+def _more_in_eager(model: Any, eager: Sequence[str], failed: str) -> list[str]:
+    """The modules to run in eager after another failure: all like the failed one, or those around the ones that are in eager now."""
+    from torch import nn
+
+    if failed and failed not in eager:
+        kind = type(model.get_submodule(failed))
+        return [*eager, *(name for name, module in model.named_modules() if name and type(module) is kind)]
+    outer = {name.rpartition(".")[0] for name in eager}
+    outer = {n.rpartition(".")[0] if isinstance(model.get_submodule(n), nn.ModuleList) else n for n in outer}
+    return [] if "" in outer else sorted(outer)
 
 
 def _compared(captured: Any, eager: Any, make: Callable[[], Any]) -> tuple[Row, Exception | None]:
@@ -232,7 +239,7 @@ def _child(pipe: Connection, library: str, name: str, *, optimize: bool) -> None
     from benchmarks.zoo_models import LIBRARIES
 
     try:
-        row = measure(LIBRARIES[library][1](name), optimize=optimize)
+        row = measure(LIBRARIES[library][1](name), optimize=optimize, on_eager=pipe.send)
     except Exception as error:  # noqa: BLE001 - a mistake of ours is a row, too
         row = {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}
     pipe.send(row)
@@ -260,14 +267,21 @@ def run(models: Sequence[tuple[str, str]], *, jobs: int, deadline_s: float, opti
                 row |= pipe.recv()
             except EOFError:
                 child.join(5)
-                row |= {"outcome": "crashed", "message": f"the process ended with {child.exitcode}"}
-            _end(child)
-            yield {**row, "process_s": round(time.monotonic() - begun, 1)}
+                row |= _stopped(row, "crashed", f"the process ended with {child.exitcode}")
+            if "outcome" in row:
+                _end(child)
+                yield {**row, "process_s": round(time.monotonic() - begun, 1)}
+            else:  # it ran in eager
+                running[pipe] = child, row, begun
         for pipe, (child, row, begun) in list(running.items()):
             if time.monotonic() - begun > deadline_s:
                 del running[pipe]
                 _end(child)
-                yield {**row, "outcome": "hung", "message": f"no result within {deadline_s:g} s"}
+                yield row | _stopped(row, "hung", f"no result within {deadline_s:g} s")
+
+
+def _stopped(row: Row, outcome: str, message: str) -> Row:
+    return {"outcome": outcome if "eager_s" in row else "eager fails", "message": message}
 
 
 def _end(child: Any) -> None:

@@ -25,11 +25,14 @@ class Around(nn.Module):
     def forward(self, x):
         return self.last(self.waits(self.first(x)))
 class Does(nn.Linear):
+    calls = 0
     def __init__(self, what):
         super().__init__(4, 4)
         self.what = what
     def forward(self, x):
-        self.what()
+        Does.calls += 1
+        if Does.calls > 2 or self.what is fail:  # eager runs twice
+            self.what()
         return super().forward(x)
 def fail():
     raise ValueError("no such size")
@@ -40,6 +43,7 @@ MODELS = {
     "fails": lambda: Does(fail),
     "ends": lambda: Does(os.abort),
     "sleeps": lambda: Does(lambda: time.sleep(600)),
+    "starts slowly": lambda: time.sleep(600),
 }
 def names():
     return list(MODELS)
@@ -73,7 +77,7 @@ def test_every_outcome_is_recorded_and_a_second_run_continues(tmp_path: Path) ->
     printed = run(tmp_path, "--only", "[!s]*")
     assert "not_there not tried: No module named 'not_there'" in printed
     assert "5/5, 0 min left" in printed
-    assert "1/1, 0 min left" in run(tmp_path, "--jobs", "2", "--deadline", "2")
+    assert "2/2, 0 min left" in run(tmp_path, "--jobs", "2", "--deadline", "2")
     record = json.loads((tmp_path / "zoo.json").read_text())
     rows = {row["model"]: row for row in record["rows"]}
     assert {name: row["outcome"] for name, row in rows.items()} == {
@@ -83,11 +87,12 @@ def test_every_outcome_is_recorded_and_a_second_run_continues(tmp_path: Path) ->
         "fails": "eager fails",
         "ends": "crashed",
         "sleeps": "hung",
+        "starts slowly": "eager fails",
     }
     assert rows["around"]["eager_modules"] == ["Waits"]
     assert rows["waits"]["reason"] == "host sync"
     assert rows["fails"]["message"] == "no such size"
-    assert "| all | 1 | 1 | 1 | 0 | 1 | 1 | 1 | 40.0 |" in summary(record["rows"])
+    assert "| all | 1 | 1 | 1 | 0 | 1 | 1 | 2 | 40.0 |" in summary(record["rows"])
     text = page(record)
     assert "| `around` | `x.sum().item()` copies a value to the CPU" in text
     assert "Captured (1): `linear`." in text
