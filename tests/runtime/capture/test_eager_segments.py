@@ -1,10 +1,11 @@
 """`eager_modules=`: modules that run in eager between the graphs of the rest."""
 
+import copy
 from typing import Any
 
 import pytest
 
-from rocsolid.errors import UsageError
+from rocsolid.errors import CaptureError, UsageError
 
 pytest.importorskip("torch")
 import torch
@@ -73,3 +74,65 @@ def test_an_eager_module_that_returns_another_shape_falls_back_to_eager(target: 
     (refusal,) = g.report().refusals
     assert refusal.reason.value == "eager module"
     assert refusal.message.startswith("module `1` returned float32[3, 4]; during the capture it returned float32[2, 4]")
+
+
+class CountsAndChangesShape(torch.nn.Module):  # type: ignore[misc]
+    """Counts its calls in a buffer and draws random numbers before the eager module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = ChangesShape()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        self.calls.add_(1)
+        return self.changes(x + torch.rand_like(x)) * self.calls
+
+
+def test_a_call_that_falls_back_to_eager_writes_once(target: Any) -> None:
+    model = target.module(CountsAndChangesShape())
+    twin = copy.deepcopy(model)
+    g, x = target.capture(model, eager_modules=["changes"]), target.randn(4, 4)
+    for number in range(5):
+        if number == 3:
+            model.changes.rows.fill_(3)
+            twin.changes.rows.fill_(3)
+        torch.manual_seed(number)
+        got, drawn_next = g(x), target.randn(1)
+        torch.manual_seed(number)
+        want = twin(x)
+        assert torch.equal(model.calls, twin.calls)
+        if number >= 3:  # in eager
+            assert torch.equal(got, want)
+            assert torch.equal(drawn_next, target.randn(1))
+    assert g.report().replays == 2
+
+
+@pytest.mark.parametrize("on_error", ["eager", "raise"])
+def test_a_check_in_which_an_eager_module_returns_something_else_is_a_refusal(target: Any, on_error: str) -> None:
+    """Integers are not varied by the verification, so the second call is compared with eager."""
+
+    class Number(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x, x.sum().item()
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.number = Number()
+
+        def forward(self, x: Any) -> Any:
+            x, number = self.number(x + 1)
+            return x * number
+
+    g = target.capture(Model(), eager_modules=["number"], on_error=on_error)
+    g(torch.tensor([1, 2], device=target.device))
+    x = torch.tensor([3, 4], device=target.device)
+    if on_error == "raise":
+        with pytest.raises(
+            CaptureError, match="module `number` returned 9 in `result\\[1\\]`; during the capture it returned 5"
+        ):
+            g(x)
+    else:
+        assert g(x).tolist() == [36, 45]
+    assert [refusal.reason.value for refusal in g.report().refusals] == ["eager module"]

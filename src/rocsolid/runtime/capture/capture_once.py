@@ -296,11 +296,19 @@ def _warm_up_and_capture(
         )
     session = new_session(function, first, options, backend)
 
+    def save_state() -> InitialState:
+        return InitialState(
+            tensors=TensorSnapshot([tensor for _, tensor in first.effects.state]),
+            rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
+            inputs=TensorSnapshot([first.buffers[index].tensor for index in first.effects.arguments]),
+        )
+
     def record() -> tuple[Graph, Any]:
         if options.eager_modules:
             from rocsolid.runtime.capture.eager_segments import capture_segments
 
-            return capture_segments(session, body, function, options.eager_modules)
+            saves = first.effects.arguments or first.effects.state or first.effects.draws_random
+            return capture_segments(session, body, function, options.eager_modules, save_state if saves else None)
         session.begin()
         result = body()
         return session.end(), result

@@ -224,8 +224,13 @@ class Captured:
             check = check_training_step
         generators = (*self._options.generators, *entry.captured_state.generators)
         started = time.perf_counter()
-        with _inside_capture():
-            result, comparison = check(function, entry, call, self._options.tolerance, generators)
+        try:
+            with _inside_capture():
+                result, comparison = check(function, entry, call, self._options.tolerance, generators)
+        except CannotCapture as why:  # an eager module returned something else than during the capture
+            self._invalidate(entry, why.message.partition("\n")[0], recapture=False)
+            self._refuse(call, why)
+            return self._call_slow(call.args, call.kwargs)
         self._stats.count_check()
         self._stats.count_eager_call(Reason.CHECK, self._cache)
         entry.stats.record_check_time(started)

@@ -15,6 +15,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backends.base import Graph, Session
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.reachable_state import collect_reachable
+from rocsolid.runtime.capture.state_snapshot import InitialState
 from rocsolid.torchapi.graphs.replay_checks import storage_id
 from rocsolid.torchapi.private_api import AttributePatch
 from rocsolid.torchapi.pytree import Flattened, flatten_result
@@ -78,24 +79,34 @@ def _dtype_and_shape(tensor: Any) -> str:
 
 
 class SegmentedGraph:
-    """Graphs with eager segments between them, replayed in order."""
+    """Graphs with eager segments between them, replayed in order.
 
-    def __init__(self, parts: Sequence[Graph]) -> None:
+    `save_state` returns what a replay changes; it is restored when an eager segment fails, because the call then runs in eager.
+    """
+
+    def __init__(self, parts: Sequence[Graph], save_state: Callable[[], InitialState] | None) -> None:
         self._parts = list(parts)
+        self._save_state = save_state
         counts = [part.nodes for part in parts if not isinstance(part, EagerSegment)]
         self.nodes: int | None = sum(n for n in counts if n is not None) if None not in counts else None
         self.bytes = sum(part.bytes for part in parts)
 
     def replay(self) -> None:
         """Replay every part in order."""
-        for part in self._parts:
-            part.replay()
+        before = self._save_state() if self._save_state is not None else None
+        try:
+            for part in self._parts:
+                part.replay()
+        except CannotCapture:
+            if before is not None:
+                before.restore()
+            raise
 
     def close(self) -> None:
         """Close every part."""
         for part in self._parts:
             part.close()
-        self._parts = []
+        self._parts, self._save_state = [], None
 
     def dump(self, path: str) -> None:
         """Write each graph to a file of its own."""
@@ -104,7 +115,11 @@ class SegmentedGraph:
 
 
 def capture_segments(
-    session: Session, body: Callable[[], Any], function: Callable[..., Any], eager_modules: Sequence[Any]
+    session: Session,
+    body: Callable[[], Any],
+    function: Callable[..., Any],
+    eager_modules: Sequence[Any],
+    save_state: Callable[[], InitialState] | None,
 ) -> tuple[Graph, Any]:
     """Capture the body; each call of an eager module ends one graph, and the next graph begins after it."""
     parts: list[Graph] = []
@@ -114,7 +129,7 @@ def capture_segments(
         session.begin()
         result = body()
         last = session.end()
-    return (SegmentedGraph([*parts, last]), result) if parts else (last, result)
+    return (SegmentedGraph([*parts, last], save_state), result) if parts else (last, result)
 
 
 @contextmanager
