@@ -3,7 +3,8 @@
     python scripts/score_dryrun.py --package Liger-Kernel=/src/Liger-Kernel/src/liger_kernel@COMMIT --out evidence/dryrun-kernels.json
 
 Every kernel that nothing but other kernels call is a device function and is left out, and so are folders for other vendors. With
-`--sample N`, N kernels of each project are drawn with a fixed seed. Registers, spills and scratch are compared with the metadata of
+`--sample N`, N kernels of each project are drawn with a fixed seed; kernels that the record already has at this commit, with the same
+torch and Triton, are not compiled again, so that a larger N continues a smaller one. Registers, spills and scratch are compared with the metadata of
 each object file, LDS with Triton's. The projects are given by path and never committed.
 """
 
@@ -14,6 +15,7 @@ import random
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from rocsolid.errors import RocsolidError
 from rocsolid.model.dryrun import DryRun, DryRunKernel, DryRunRecord, KernelConfig
 
 TARGETS = ("gfx942", "gfx1100")
+# What Triton reports for an FP8 format, and for a precision such as tf32, that the chip does not have.
+MISSING_ON_CHIP = ("not supported in this architecture", "input_precision must be one of")
 OTHER_VENDORS = ("ascend", "npu", "xpu", "musa", "cpu", "tpu", "test", "tests", "benchmark", "benchmarks")
 
 
@@ -82,8 +86,7 @@ def outcome(kernel: DryRunKernel, run: DryRun, saved: Path) -> dict[str, Any]:
     """What became of a kernel on a chip."""
     (config,) = kernel.configs
     if config.resources is None:
-        unsupported = "not supported in this architecture" in config.error  # an fp8 format
-        kind = "refused" if kernel.foreign or unsupported else "failed"
+        kind = "refused" if kernel.foreign or any(text in config.error for text in MISSING_ON_CHIP) else "failed"
         return {"outcome": kind, "reason": "; ".join([*kernel.foreign, config.error])[:300]}
     used = config.resources
     figures = {"registers": used.registers, "spills": used.spills, "lds": used.lds_bytes, "fits": used.fits}
@@ -132,6 +135,19 @@ def summary(project: dict[str, Any]) -> dict[str, Any]:
     return counts
 
 
+def row_name(row: dict[str, Any]) -> str:
+    """`file.py:name` of a row."""
+    return f"{row['file']}:{row['kernel']}"
+
+
+def earlier(project: dict[str, Any], commit: str, drawn: list[str]) -> dict[str, Any]:
+    """The rows of the drawn kernels that the record has already, and the seconds that they took."""
+    used = {"commit": commit, "torch": version("torch"), "triton": version("triton")}
+    if any(project.get(key) != value for key, value in used.items()):
+        return {"rows": [], "seconds": 0}
+    return {"rows": [row for row in project["rows"] if row_name(row) in drawn], "seconds": project["seconds"]}
+
+
 def main() -> None:
     """Measure every package and write the record after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -151,16 +167,19 @@ def main() -> None:
         folder, _, commit = rest.partition("@")
         package = Path(folder)
         entries = entry_kernels(package)
-        drawn = entries
-        if args.sample and len(entries) > args.sample:
-            drawn = sorted(random.Random(args.seed).sample(entries, args.sample))  # noqa: S311 - a reproducible sample
+        shuffled = random.Random(args.seed).sample(entries, len(entries))  # noqa: S311 - a reproducible sample
+        drawn = shuffled[: args.sample or len(entries)]
+        known = earlier(data["projects"].get(name, {}), commit, drawn)
+        missing = sorted(set(drawn) - {row_name(row) for row in known["rows"]})
+        if not missing:
+            continue
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as saved:
             try:
                 record = dryrun_kernels(
                     package,
                     TARGETS,
-                    only=[str(package.resolve() / name) for name in drawn],
+                    only=[str(package.resolve() / kernel) for kernel in missing],
                     compare="cuda",
                     configs="first",
                     save=saved,
@@ -180,8 +199,8 @@ def main() -> None:
                 "kernel_deadline_s": args.kernel_deadline,
                 "torch": record.runs[0].torch,
                 "triton": record.runs[0].triton,
-                "seconds": round(time.monotonic() - started),
-                "rows": rows(record, package, Path(saved)),
+                "seconds": known["seconds"] + round(time.monotonic() - started),
+                "rows": sorted([*known["rows"], *rows(record, package, Path(saved))], key=row_name),
             }
         project["summary"] = summary(project)
         data["projects"][name] = project
