@@ -42,6 +42,7 @@ _SAME_OBJECT: Final = frozenset(
 )
 # Calls that never run a function of the project; half of all calls are of this kind.
 _EXTERNAL_PREFIXES: Final = ("?", "torch.", "numpy.", "triton.", "math.", "os.", "logging.", "typing.", "itertools.")
+_FUNCTION_EXPRESSIONS: Final = frozenset({ast.Name, ast.Attribute, ast.Lambda})
 _BUILTINS: Final = frozenset(dir(builtins))
 _ITERATORS: Final = frozenset({"enumerate", "reversed", "itertools.islice"})
 _CONTAINERS: Final = frozenset({"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict", "list", "tuple"})
@@ -76,8 +77,8 @@ def _passed_functions(source: Source) -> Iterator[PassedFunction]:
             )
     for sites in source.calls.values():
         for site in sites:
-            for position, value in enumerate(site.call.args[:3]):
-                if not isinstance(value, (ast.Name, ast.Attribute, ast.Lambda)):
+            for position, value in enumerate(site.node.args[:3]):  # type: ignore[attr-defined]
+                if type(value) not in _FUNCTION_EXPRESSIONS:
                     continue
                 argument = _function_named(value, site.scope, source)
                 if argument:

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rocsolid.lint.enclosing_blocks import CAPTURE_BLOCKS, branch_block, implied_by, make_block
-from rocsolid.model.source import Assignment, Block, Scope, Site, Source, WithItem, full_name
+from rocsolid.model.source import Assignment, Block, Scope, Site, Source, WithItem, child_nodes, full_name
 
 # Local aliases of these are followed: `config = torch._inductor.config`.
 _ALIASED_PREFIXES: Final = ("torch.", "triton.")
 _LEAVING_STATEMENTS: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-_CHILD_FIELDS: Final[dict[type, tuple[str, ...]]] = {}
 
 
 def read_source(text: str, *, file: str, module: str, package: bool = False) -> Source:
@@ -31,6 +30,7 @@ def read_source(text: str, *, file: str, module: str, package: bool = False) -> 
         with_items=reader.with_items,
         loops=reader.loops,
         conditions=reader.conditions,
+        branches=reader.branches,
         returns=reader.returns,
     )
 
@@ -51,6 +51,7 @@ class _Reader:
         self.with_items: list[WithItem] = []
         self.loops: list[Site] = []
         self.conditions: list[Site] = []
+        self.branches: list[ast.If | ast.While | ast.Assert | ast.IfExp] = []
         self.returns: list[Site] = []
 
     def name(self, node: ast.AST) -> str:
@@ -94,7 +95,7 @@ class _Reader:
         if read_statement is not None:
             read_statement(self, node, scope, block)
             return
-        for child in ast.iter_child_nodes(node):
+        for child in child_nodes(node):
             if isinstance(child, ast.expr):
                 self.expression(child, scope, block)
 
@@ -104,24 +105,25 @@ class _Reader:
         while stack:
             node = stack.pop()
             kind = type(node)
+            while kind is ast.Attribute:
+                node = node.value  # type: ignore[attr-defined]
+                kind = type(node)
             if kind is ast.Name or kind is ast.Constant:
                 continue
-            if kind is ast.Attribute:
-                stack.append(node.value)  # type: ignore[attr-defined]
-            elif kind is ast.Call:
+            if kind is ast.Call:
                 call: ast.Call = node  # type: ignore[assignment]
                 name = self.name(call.func)
                 site = Site(call, name, scope, block)
                 self.calls.setdefault(name.rpartition(".")[2], []).append(site)
                 stack.append(call.func)
-                stack.extend(call.args)
-                stack.extend(k.value for k in call.keywords)
+                stack += call.args
+                stack += [k.value for k in call.keywords]
             elif kind is ast.Lambda:
                 self._lambda(node, scope)  # type: ignore[arg-type]
             elif kind is ast.IfExp:
                 self._conditional_expression(node, scope, block)  # type: ignore[arg-type]
             else:
-                stack.extend(_children(node))
+                stack += child_nodes(node)
 
     def _lambda(self, node: ast.Lambda, scope: Scope) -> None:
         name = f"{scope.name}.<lambda>:{node.lineno}:{node.col_offset}".lstrip(".")
@@ -134,11 +136,14 @@ class _Reader:
         self.expression(node.body, scope, branch_block(node, node.test, block, "body"))
         self.expression(node.orelse, scope, branch_block(node, node.test, block, "orelse"))
 
-    def _condition(self, node: ast.AST, test: ast.expr, scope: Scope, block: Block | None) -> None:
+    def _condition(
+        self, node: ast.If | ast.While | ast.Assert | ast.IfExp, test: ast.expr, scope: Scope, block: Block | None
+    ) -> None:
         """A condition; in `not is_compiling() and mask.any()` the second half is not traced."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             block = branch_block(node, test, block, "body")
         self.conditions.append(Site(test, "", scope, block))
+        self.branches.append(node)
         self.expression(test, scope, block)
 
     def function_(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, block: Block | None) -> None:
@@ -307,18 +312,3 @@ _STATEMENTS: Final[dict[type, Any]] = {
     ast.Match: _Reader.match_,
     ast.Assert: _Reader.assert_,
 }
-
-
-def _children(node: ast.AST) -> list[ast.AST]:
-    kind = type(node)
-    fields = _CHILD_FIELDS.get(kind)
-    if fields is None:
-        fields = _CHILD_FIELDS[kind] = tuple(f for f in node._fields if f not in ("ctx", "op", "ops"))
-    found: list[ast.AST] = []
-    for name in fields:
-        value = getattr(node, name, None)
-        if isinstance(value, ast.AST):
-            found.append(value)
-        elif isinstance(value, list):
-            found += [v for v in value if isinstance(v, ast.AST)]
-    return found

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
 # A file or folder with one of these words in its name contains code for other vendors than AMD.
@@ -13,6 +14,9 @@ _OTHER_VENDORS = frozenset(
     tma deepgemm cudnn nvshmem b12x sm70 sm80 sm89 sm90 sm100 sm103 sm110 sm120 sm12x fa4 musa xpu npu ascend hpu gaudi mps tpu
     """.split()  # noqa: SIM905 - forty quoted strings would take forty lines
 )
+
+_FIELDS_WITHOUT_NODES = frozenset({"ctx", "op", "ops", "id", "attr", "arg", "kind", "type_comment"})
+_FIELDS_WITH_NODES: dict[type, tuple[str, ...]] = {}
 
 
 class Confidence(IntEnum):
@@ -176,7 +180,16 @@ class Source:
     with_items: Sequence[WithItem]
     loops: Sequence[Site]  # each `for`
     conditions: Sequence[Site]  # conditions of if, while, assert and conditional expressions
+    branches: Sequence[ast.If | ast.While | ast.Assert | ast.IfExp]  # the nodes of these conditions, in the same order
     returns: Sequence[Site]
+
+    @cached_property
+    def assignments_by_name(self) -> Mapping[str, Sequence[Assignment]]:
+        """The assignments to each name, in their order."""
+        found: dict[str, list[Assignment]] = {}
+        for assignment in self.assignments:
+            found.setdefault(assignment.name, []).append(assignment)
+        return found
 
     def calls_to(self, *names: str) -> Iterator[Site]:
         """Calls of these full names."""
@@ -204,16 +217,39 @@ def is_within(scope: Scope | None, outer: Scope) -> bool:
     return scope is not None and any(parent is outer for parent in scope.self_and_parents())
 
 
+def child_nodes(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly below a node, without operators and contexts such as `Load`."""
+    kind = type(node)
+    fields = _FIELDS_WITH_NODES.get(kind)
+    if fields is None:
+        fields = _FIELDS_WITH_NODES[kind] = tuple(name for name in node._fields if name not in _FIELDS_WITHOUT_NODES)
+    found: list[ast.AST] = []
+    for name in fields:
+        value = getattr(node, name, None)
+        if value.__class__ is list:
+            found += [v for v in value if isinstance(v, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree in the order of `ast.walk`, in a third of its time: without operators and contexts such as `Load`."""
+    nodes = [node]
+    for following in nodes:
+        yield following
+        if following.__class__ is not ast.Name and following.__class__ is not ast.Constant:
+            nodes += child_nodes(following)
+
+
 def full_name(node: ast.AST | None, aliases: Mapping[str, str]) -> str:
     """The dotted name of an expression. If its first part is an imported name, that part is replaced by its full name."""
-    reversed_parts: list[str] = []
+    name = ""
     while isinstance(node, ast.Attribute):
-        reversed_parts.append(node.attr)
+        name = f".{node.attr}{name}"
         node = node.value
     if isinstance(node, ast.Name):
-        reversed_parts.append(aliases.get(node.id, node.id))
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
-        reversed_parts.append("super()")
-    else:
-        reversed_parts.append("?")
-    return ".".join(reversed(reversed_parts))
+        return aliases.get(node.id, node.id) + name
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
+        return "super()" + name
+    return "?" + name

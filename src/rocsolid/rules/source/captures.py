@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rocsolid.catalog.capture_rules import capture_rule, describe_behavior
-from rocsolid.model.source import Block, Scope, Site, Source, WithItem, full_name
+from rocsolid.model.source import Block, Scope, Site, Source, WithItem, full_name, walk
 from rocsolid.rules.source.syntax import argument
 
 GRAPH_CONTEXTS: Final = ("torch.cuda.graph", "torch.cuda.graphs.graph")
@@ -47,7 +47,7 @@ class Capture(NamedTuple):
     def calls(self) -> Iterator[ast.Call]:
         """Every call in the body."""
         for statement in self.node.body:
-            yield from (n for n in ast.walk(statement) if isinstance(n, ast.Call))
+            yield from (n for n in walk(statement) if isinstance(n, ast.Call))
 
 
 @lru_cache(maxsize=2)  # several rules check the same file one after the other

@@ -141,7 +141,7 @@ def mode_choices_by_vendor(source: Source) -> tuple[tuple[ast.AST, str, str], ..
 def _mode_choices(source: Source) -> Iterator[tuple[ast.AST, str, str]]:
     if "reduce-overhead" not in source.text and "max-autotune" not in source.text:
         return
-    for node in ast.walk(source.tree):
+    for node in source.branches:
         if isinstance(node, ast.IfExp):
             if_true, if_false = literal(node.body), literal(node.orelse)
         elif isinstance(node, ast.If):

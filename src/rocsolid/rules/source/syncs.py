@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from rocsolid.model.source import Site, Source
+from rocsolid.model.source import Site, Source, walk
 from rocsolid.rules.source.syntax import literal
 
 _SYNC_CALLS: Final = frozenset(
@@ -58,8 +58,8 @@ def _on_cpu(site: Site, source: Source) -> bool:
     while isinstance(root, (ast.Attribute, ast.Subscript)):
         root = root.value
     if isinstance(root, ast.Name):
-        assigned = [a.value for a in source.assignments if a.name == root.id and a.scope is site.scope and a.value]
-        if any(_made_on_cpu(value) for value in assigned):
+        assigned = source.assignments_by_name.get(root.id, ())
+        if any(_made_on_cpu(a.value) for a in assigned if a.scope is site.scope and a.value):
             return True
     if _made_on_cpu(func.value):
         return True
@@ -68,7 +68,7 @@ def _on_cpu(site: Site, source: Source) -> bool:
 
 
 def _made_on_cpu(value: ast.AST) -> bool:
-    for node in ast.walk(value):
+    for node in walk(value):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "numpy"):
             return True
         if isinstance(node, ast.Constant) and literal(node) == "cpu":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from rocsolid.model.source import Assignment, Block, Edit, Region, Site, Source, SourceMatch
+from rocsolid.model.source import Assignment, Block, Edit, Region, Site, Source, SourceMatch, walk
 
 _WORD_SEPARATORS: Final = re.compile(r"[\W_]+")
 _MAX_NAMES: Final = 4  # between a use of a string and the string
@@ -90,14 +90,14 @@ def constant_text(node: ast.AST | None, source: Source, depth: int = 0) -> str:
         return _called_text(node, source, depth)
     if isinstance(node, ast.Attribute) and node.attr == "value":
         return constant_text(node.value, source, depth)
-    values = (a.value for a in source.assignments if isinstance(node, ast.Name) and a.name == node.id)
+    values = (a.value for a in source.assignments_by_name.get(node.id, ())) if isinstance(node, ast.Name) else ()
     return next((text for value in values if (text := constant_text(value, source, depth + 1))), "")
 
 
 def _called_text(node: ast.Call, source: Source, depth: int) -> str:
     function = source.scopes.get(node.func.id) if isinstance(node.func, ast.Name) else None
     if function is not None and function.kind == "function":  # builds the text: all strings in it
-        strings = (n.value for n in ast.walk(function.node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        strings = (n.value for n in walk(function.node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
         return "\n".join(strings)
     is_format = isinstance(node.func, ast.Attribute) and node.func.attr == "format"
     parts = [node.func.value] if is_format else node.args[:1]  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ def _called_text(node: ast.Call, source: Source, depth: int) -> str:
 
 def words(node: ast.AST) -> Iterator[str]:
     """Every name, attribute and string in an expression, in lower case."""
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Name):
             yield part.id.lower()
         elif isinstance(part, ast.Attribute):
@@ -150,7 +150,7 @@ def handles_errors(site: Site | Assignment) -> bool:
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:
     """Every call in an expression."""
-    yield from (part for part in ast.walk(node) if isinstance(part, ast.Call))
+    yield from (part for part in walk(node) if isinstance(part, ast.Call))
 
 
 def source_text(node: ast.AST | None, max_chars: int = 60) -> str:

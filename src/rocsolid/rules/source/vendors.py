@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from rocsolid.model.source import Assignment, Block, Scope, Site, Source, SourceMatch
+from rocsolid.model.source import Assignment, Block, Scope, Site, Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import condition_of, literal, match_at, mentions, words
 
 ROCM_WORDS: Final = ("hip", "rocm", "amd", "gfx", "cdna", "rdna", "aiter", "mi300", "mi350")
@@ -91,7 +91,7 @@ def _conditions_of_blocks(block: Block | None) -> Iterator[ast.expr]:
 def _imported_conditions(site: Site | Assignment, source: Source) -> Iterator[str]:
     """Full names of what the conditions around the code use from other modules."""
     for condition in _conditions(site):
-        for node in ast.walk(condition):
+        for node in walk(condition):
             if isinstance(node, (ast.Name, ast.Attribute)):
                 name = source.resolve(node)
                 if "." in name and not name.startswith(("torch.", "self.", "?")):
@@ -122,7 +122,7 @@ def checks_vendor(condition: ast.AST, source: Source, *, models: bool = True) ->
 
 
 def _says_vendor(condition: ast.AST, *, models: bool) -> bool:
-    if mentions(condition, _VENDOR_WORDS) or any(_calls_is_cuda(node) for node in ast.walk(condition)):
+    if mentions(condition, _VENDOR_WORDS) or any(_calls_is_cuda(node) for node in walk(condition)):
         return True
     return any(_NVIDIA_SOFTWARE.search(word) or (models and _NVIDIA_MODEL.search(word)) for word in words(condition))
 
@@ -135,7 +135,7 @@ def _calls_is_cuda(node: ast.AST) -> bool:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Name):
             yield part.id
         elif isinstance(part, ast.Attribute):
@@ -156,7 +156,7 @@ def vendor_checks(source: Source) -> frozenset[str]:
     short = {
         scope.name: scope.name.rpartition(".")[2]
         for scope in source.scopes.values()
-        if scope.kind == "function" and sum(isinstance(n, ast.stmt) for n in ast.walk(scope.node)) <= _MAX_STATEMENTS
+        if scope.kind == "function" and sum(isinstance(n, ast.stmt) for n in walk(scope.node)) <= _MAX_STATEMENTS
     }
     values += [
         (short[site.scope.name], site.node)
@@ -239,7 +239,7 @@ def uses_of(source: Source, name: str) -> Iterator[Site | Assignment]:
 def is_vendor_entry(site: Site | Assignment, name: str) -> bool:
     """Whether a table gives the function to one vendor: `{"cuda": f, "rocm": g}`."""
     value = site.value if isinstance(site, Assignment) else site.node
-    for node in ast.walk(value) if value is not None else ():
+    for node in walk(value) if value is not None else ():
         if isinstance(node, ast.Dict):
             for key, entry in zip(node.keys, node.values, strict=True):
                 if (

@@ -63,14 +63,15 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Captures that contain the first call of a function compiled in the same Python function."""
+    if "compile" not in source.text or not (regions := list(captures(source))):
+        return
     compiled = [
         assignment
         for assignment in source.assignments
         if isinstance(assignment.value, ast.Call) and source.resolve(assignment.value.func) in COMPILE_NAMES
     ]
-    if compiled:
-        for capture in captures(source):
-            yield from _cold_calls(capture, compiled, source)
+    for capture in regions if compiled else ():
+        yield from _cold_calls(capture, compiled, source)
 
 
 def _cold_calls(capture: Capture, compiled: list[Assignment], source: Source) -> Iterator[SourceMatch]:

@@ -78,25 +78,28 @@ def _assigned_targets(capture: ast.With | ast.AsyncWith) -> Iterator[ast.expr]:
 def _kept_outputs(replay: Site, outputs: set[str], source: Source) -> Iterator[SourceMatch]:
     loop = next((b.node for b in enclosing_blocks(replay) if b.kind in ("for", "while")), None)
     for site in source.returns:
-        text = ast.unparse(site.node)
-        is_other_variable = any(
-            assignment.name == text and assignment.scope is site.scope and not _is_captured(assignment)
-            for assignment in source.assignments
+        text = ast.unparse(site.node) if _follows(site, replay) else ""
+        is_other_variable = text in outputs and any(
+            assignment.scope is site.scope and not _is_captured(assignment)
+            for assignment in source.assignments_by_name.get(text, ())
         )
-        if site.scope is replay.scope and site.line > replay.line and text in outputs and not is_other_variable:
+        if text in outputs and not is_other_variable:
             yield match_at(site, text, how="returned", replay_line=replay.line)
             return
-    for site in source.methods("append"):
-        text = ast.unparse(site.call.args[0]) if site.call.args else ""
-        if loop is not None and text in outputs and site.scope is replay.scope and site.line > replay.line:
+    for site in source.methods("append") if loop is not None else ():
+        text = ast.unparse(site.call.args[0]) if site.call.args and _follows(site, replay) else ""
+        if text in outputs:
             yield match_at(site, text, how="appended to a list", replay_line=replay.line)
             return
-    for assignment in source.assignments:
-        text = ast.unparse(assignment.value) if assignment.value is not None else ""
-        in_loop = loop is not None and any(b.node is loop for b in enclosing_blocks(assignment))
-        if in_loop and text in outputs and assignment.scope is replay.scope and assignment.line > replay.line:
+    for assignment in source.assignments if loop is not None else ():
+        text = ast.unparse(assignment.value) if assignment.value is not None and _follows(assignment, replay) else ""
+        if text in outputs and any(b.node is loop for b in enclosing_blocks(assignment)):
             yield match_at(assignment, text, how="assigned to another name", replay_line=replay.line)
             return
+
+
+def _follows(site: Site | Assignment, replay: Site) -> bool:
+    return site.scope is replay.scope and site.line > replay.line
 
 
 def _is_captured(assignment: Assignment) -> bool:

@@ -31,7 +31,7 @@ from itertools import pairwise
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Source, SourceMatch
+from rocsolid.model.source import Source, SourceMatch, walk
 from rocsolid.rules.source.captures import replays
 from rocsolid.rules.source.syntax import match_at, site_of
 
@@ -53,7 +53,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Consecutive statements that replay different graphs."""
     if len(list(replays(source))) < 2:  # noqa: PLR2004 - a pair
         return
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
             if isinstance(body, list):
                 yield from _consecutive_replays(body, source)

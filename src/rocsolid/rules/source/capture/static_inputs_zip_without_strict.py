@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Autofix, Rule, Severity
-from rocsolid.model.source import Edit, Source, SourceMatch
+from rocsolid.model.source import Edit, Source, SourceMatch, walk
 from rocsolid.rules.source.captures import replays
 from rocsolid.rules.source.syntax import keyword, match_at, source_text
 
@@ -67,10 +67,10 @@ def check(source: Source) -> Iterator[SourceMatch]:
 
 
 def _copies(loop: ast.For) -> bool:
-    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    for node in ast.walk(loop):
+    names = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+    for node in walk(loop):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "copy_":
-            used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            used = {n.id for n in walk(node) if isinstance(n, ast.Name)}
             if len(used & names) > 1:
                 return True
     return False
@@ -78,9 +78,9 @@ def _copies(loop: ast.For) -> bool:
 
 def _compares_lengths(function: ast.AST) -> bool:
     """Whether the same function compares lengths."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Compare):
-            calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+            calls = [n for n in walk(node) if isinstance(n, ast.Call)]
             if sum(isinstance(c.func, ast.Name) and c.func.id == "len" for c in calls) > 1:
                 return True
     return False

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import measured
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Source, SourceMatch
+from rocsolid.model.source import Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import enclosing_blocks, literal, match_at, source_text
 
 RULE = Rule(
@@ -58,7 +58,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
         return
     for site in source.methods("replay"):
         loops = [b.node for b in enclosing_blocks(site) if b.kind == "for"]
-        loop_variables = {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}  # type: ignore[attr-defined]
+        loop_variables = {n.id for loop in loops for n in walk(loop.target) if isinstance(n, ast.Name)}  # type: ignore[attr-defined]
         for value in site.call.args:
             if isinstance(value, ast.Subscript) and (name := _changing_name(value.slice, loop_variables)):
                 yield match_at(site, source_text(value), loop_variable=name, underline=value)
@@ -73,7 +73,7 @@ def _changing_name(index: ast.expr, loop_variables: set[str]) -> str:
         for bound in bounds:
             if bound is None or literal(bound) is not None:
                 continue
-            name = next((n.id for n in ast.walk(bound) if isinstance(n, ast.Name) and n.id in loop_variables), "")
+            name = next((n.id for n in walk(bound) if isinstance(n, ast.Name) and n.id in loop_variables), "")
             if name:
                 return name
     return ""

@@ -38,7 +38,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import issue
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.model.source import Site, Source, SourceMatch, walk
 from rocsolid.rules.source.settings import compile_calls
 from rocsolid.rules.source.syntax import enclosing_blocks, match_at
 
@@ -89,7 +89,7 @@ def _is_dropped(site: Site, source: Source) -> bool:
         if assignment.scope is site.scope
         and isinstance(assignment.target, ast.Name)
         and assignment.value is not None
-        and any(node is site.node for node in ast.walk(assignment.value))
+        and any(node is site.node for node in walk(assignment.value))
     }
     called_in_loop = any(
         block.kind in ("for", "while")
@@ -103,11 +103,11 @@ def _is_dropped(site: Site, source: Source) -> bool:
 
 def _is_kept(name: str, site: Site) -> bool:
     called = False
-    for node in ast.walk(site.scope.node):
+    for node in walk(site.scope.node):
         if isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names:
             return True
         if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.DictComp)) and name in {
-            n.id for n in ast.walk(node) if isinstance(n, ast.Name)
+            n.id for n in walk(node) if isinstance(n, ast.Name)
         }:
             return True
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == name:

@@ -55,6 +55,8 @@ RULE = Rule(
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments after a call of a compiled function."""
+    if "compile" not in source.text:
+        return
     compiled_functions = {
         (assignment.name, assignment.scope)
         for assignment in source.assignments

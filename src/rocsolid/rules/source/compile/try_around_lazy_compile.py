@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Source, SourceMatch
+from rocsolid.model.source import Source, SourceMatch, walk
 from rocsolid.rules.source.settings import compile_calls
 from rocsolid.rules.source.syntax import enclosing_blocks, match_at
 
@@ -84,7 +84,7 @@ def _assigned_name(try_statement: ast.Try, call: ast.Call) -> str:
 
 def _uses(statement: ast.stmt, name: str) -> bool:
     """Whether the statement calls the compiled function, or passes it to another function."""
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if isinstance(node, ast.Call):
             parts = [node.func, *node.args, *(k.value for k in node.keywords)]
             if any(ast.unparse(part) == name or ast.unparse(part).startswith(f"{name}.") for part in parts):

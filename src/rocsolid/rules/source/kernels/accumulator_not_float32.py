@@ -64,6 +64,8 @@ _16_BIT_TYPES = frozenset({f"{TL}float16", f"{TL}bfloat16"})
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """16-bit accumulators that a kernel adds to, and `tl.dot` with a 16-bit result."""
+    if "triton" not in source.text:
+        return
     assignments_by_value = {
         id(assignment.value): assignment for assignment in source.assignments if isinstance(assignment.value, ast.Call)
     }

@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Scope, Source, SourceMatch
+from rocsolid.model.source import Scope, Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import match_at, site_of, source_text
 from rocsolid.rules.source.triton import TL, kernels
 
@@ -60,7 +60,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
         return
     for kernel in kernels(source):
         arguments = _exp_arguments(source, kernel)
-        for node in ast.walk(kernel.node):
+        for node in walk(kernel.node):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
                 numerator, denominator = _exps(node.left, arguments, source), _exps(node.right, arguments, source)
                 if numerator & denominator and not _contains_sum(node.right, source):
@@ -85,8 +85,8 @@ def _exp_arguments(source: Source, kernel: Scope) -> dict[str, str]:
 
 def _exps(node: ast.AST, arguments: dict[str, str], source: Source) -> set[str]:
     """The unbounded arguments of `exp` in an expression."""
-    exponents = {arguments[n.id] for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in arguments}
-    for call in ast.walk(node):
+    exponents = {arguments[n.id] for n in walk(node) if isinstance(n, ast.Name) and n.id in arguments}
+    for call in walk(node):
         if isinstance(call, ast.Call) and source.resolve(call.func) in EXPS and call.args:
             text = ast.unparse(call.args[0])
             if not any(word in text for word in _LIMITING_WORDS) and not text.startswith("-"):
@@ -98,7 +98,7 @@ def is_bounded(argument: ast.expr, source: Source, kernel: Scope) -> bool:
     """Whether the argument is limited by a clamp or a subtraction, here or in the line that assigned it."""
     if isinstance(argument, ast.UnaryOp) or _limits_value(argument):
         return True
-    names = {n.id for n in ast.walk(argument) if isinstance(n, ast.Name)}
+    names = {n.id for n in walk(argument) if isinstance(n, ast.Name)}
     values = [
         assignment.value
         for assignment in source.assignments
@@ -108,11 +108,11 @@ def is_bounded(argument: ast.expr, source: Source, kernel: Scope) -> bool:
 
 
 def _limits_value(node: ast.expr) -> bool:
-    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub) for n in ast.walk(node)):
+    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub) for n in walk(node)):
         return True
     return any(word in ast.unparse(node) for word in _LIMITING_WORDS)
 
 
 def _contains_sum(node: ast.AST, source: Source) -> bool:
     """Whether this is a softmax, which divides by a sum. Another rule checks that."""
-    return any(isinstance(c, ast.Call) and source.resolve(c.func) == f"{TL}sum" for c in ast.walk(node))
+    return any(isinstance(c, ast.Call) and source.resolve(c.func) == f"{TL}sum" for c in walk(node))

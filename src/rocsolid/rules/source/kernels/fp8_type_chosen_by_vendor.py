@@ -55,7 +55,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
     """Choices between the two types whose condition checks only the vendor."""
     if "fnuz" not in source.text:
         return
-    for node in ast.walk(source.tree):
+    for node in source.branches:
         if isinstance(node, ast.IfExp):
             sides = (ast.unparse(node.body), ast.unparse(node.orelse))
         elif isinstance(node, ast.If) and len(node.body) == len(node.orelse) == 1:

@@ -27,7 +27,7 @@ from functools import lru_cache
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.model.source import Site, Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import keyword, literal
 from rocsolid.rules.source.triton import kernel_constants
 from rocsolid.rules.source.vendors import match_on_rocm
@@ -70,7 +70,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
 
 def _is_pruned(source: Source) -> bool:
     """Whether the file removes configurations by their number of warps, or the list is an argument of a function that may."""
-    if any(isinstance(n, ast.Compare) and "num_warps" in ast.unparse(n) for n in ast.walk(source.tree)):
+    if any(isinstance(n, ast.Compare) and "num_warps" in ast.unparse(n) for n in walk(source.tree)):
         return True
     return "prune" in source.text and any("prune" in s.name for sites in source.calls.values() for s in sites)
 
@@ -96,7 +96,7 @@ def _warps_from_list(site: Site, source: Source) -> int:
 
 @lru_cache(maxsize=2)
 def _comprehensions(source: Source) -> tuple[ast.ListComp | ast.GeneratorExp, ...]:
-    return tuple(node for node in ast.walk(source.tree) if isinstance(node, (ast.ListComp, ast.GeneratorExp)))
+    return tuple(node for node in walk(source.tree) if isinstance(node, (ast.ListComp, ast.GeneratorExp)))
 
 
 def _contains(node: ast.expr, site: Site) -> bool:

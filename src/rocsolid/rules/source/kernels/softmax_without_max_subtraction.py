@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Source, SourceMatch
+from rocsolid.model.source import Source, SourceMatch, walk
 from rocsolid.rules.source.kernels.exp_overflow_in_division import EXPS, is_bounded
 from rocsolid.rules.source.syntax import match_at, site_of
 from rocsolid.rules.source.triton import TL, kernels
@@ -66,7 +66,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
             n for n, c in calls.items() if source.resolve(c.func) in EXPS and not is_bounded(c.args[0], source, kernel)
         }
         sums = {n: ast.unparse(c.args[0]) for n, c in calls.items() if source.resolve(c.func) == f"{TL}sum"}
-        for node in ast.walk(kernel.node):
+        for node in walk(kernel.node):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.left, ast.Name):
                 name = node.left.id
                 if name in exps and _is_sum_of(node.right, name, sums, source):

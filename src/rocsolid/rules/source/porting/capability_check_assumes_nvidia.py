@@ -28,14 +28,13 @@ such checks are usually for: bfloat16 and FP8.
 
 import ast
 import operator
-import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Assignment, Scope, Site, Source, SourceMatch
+from rocsolid.model.source import Scope, Site, Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import literal, mentions, source_text
 from rocsolid.rules.source.vendors import checks_vendor, match_on_rocm
 
@@ -92,7 +91,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for site in _capability_expressions(source):
         if site.scope.name in reported or id(site.node) in _raising_tests(source):
             continue
-        for node in ast.walk(site.node):
+        for node in walk(site.node):
             taken = _misleading_on(node, site.scope, source) if isinstance(node, (ast.Compare, ast.Call)) else []
             if taken and not _selects_a_number(node, source):
                 reported.add(site.scope.name)
@@ -108,16 +107,12 @@ def check(source: Source) -> Iterator[SourceMatch]:
 def _selects_a_number(node: ast.AST, source: Source) -> bool:
     """Whether the check only selects between two numbers, such as block sizes."""
     return any(
-        any(part is node for part in ast.walk(choice.test))
+        isinstance(choice, ast.IfExp)
         and isinstance(literal(choice.body), int)
         and isinstance(literal(choice.orelse), int)
-        for choice in _choices(source)
+        and any(part is node for part in walk(choice.test))
+        for choice in source.branches
     )
-
-
-@lru_cache(maxsize=2)
-def _choices(source: Source) -> tuple[ast.IfExp, ...]:
-    return tuple(node for node in ast.walk(source.tree) if isinstance(node, ast.IfExp))
 
 
 def _is_exact(node: ast.AST) -> bool:
@@ -132,7 +127,7 @@ def _raising_tests(source: Source) -> frozenset[int]:
     """The conditions that guard a `raise` or are asserted: another GPU fails there, or a few lines later."""
     return frozenset(
         id(node.test)
-        for node in ast.walk(source.tree)
+        for node in source.branches
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise))
     )
 
@@ -142,13 +137,11 @@ def _capability_expressions(source: Source) -> list[Site]:
     targets = {id(a.value): a.name.rpartition(".")[2] for a in source.assignments}
     targets |= {id(s.node): s.scope.name.rpartition(".")[2] for s in source.returns}
     sites = list(_expressions(source))
-    lines = source.text.split("\n")
     used: dict[int, set[str]] = {}  # names by index, of the expressions on lines with one of the names
     new = names = {_CAPABILITY, *_TESTS, "major", "minor", "to_int"}
     near: set[int] = set()
     for depth in range(_MAX_DEPTH + 1):
-        pattern = re.compile(rf"\b(?:{'|'.join(new)})\b")
-        near |= {number for number, line in enumerate(lines, 1) if pattern.search(line)}
+        near.update(line for name in new for line in _lines_with(name, source.text))
         for index, site in enumerate(sites):
             if index not in used and not near.isdisjoint(_line_range(site.node)):
                 used[index] = set(_last_names(site.node))
@@ -160,12 +153,20 @@ def _capability_expressions(source: Source) -> list[Site]:
     return [site for index, site in enumerate(sites) if not names.isdisjoint(used.get(index, ()))]
 
 
+def _lines_with(name: str, text: str) -> Iterator[int]:
+    line, position = 1, 0
+    while (found := text.find(name, position)) >= 0:
+        line += text.count("\n", position, found)
+        yield line
+        position = found + len(name)
+
+
 def _line_range(node: ast.AST) -> range:
     return range(getattr(node, "lineno", 1), (getattr(node, "end_lineno", None) or 1) + 1)
 
 
 def _last_names(node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Name):
             yield part.id
         elif isinstance(part, ast.Attribute):
@@ -294,7 +295,7 @@ def _attribute_value(node: ast.Attribute, gpu: tuple[int, int], scope: Scope, so
 
 def _assigned_value(used: ast.Name, gpu: tuple[int, int], scope: Scope, source: Source, depth: int) -> Value:
     name = used.id
-    assigned = _assignments(source).get(name, ())
+    assigned = source.assignments_by_name.get(name, ())
     # Of several assignments in a function, the last one before the use counts: `cc = cc[0] * 10 + cc[1]`.
     before = [a for a in assigned if a.scope is scope and a.node.lineno < used.lineno]
     in_order = [*reversed(before), *(a for a in assigned if a not in before)]
@@ -314,15 +315,7 @@ def _assigned_value(used: ast.Name, gpu: tuple[int, int], scope: Scope, source: 
 
 
 def _assigned(name: str, scope: Scope, source: Source) -> Iterator[ast.expr | None]:
-    return (a.value for a in _assignments(source).get(name, ()) if a.scope in (scope, source.scopes[""]))
-
-
-@lru_cache(maxsize=2)
-def _assignments(source: Source) -> dict[str, list[Assignment]]:
-    found: dict[str, list[Assignment]] = {}
-    for assignment in source.assignments:
-        found.setdefault(assignment.name, []).append(assignment)
-    return found
+    return (a.value for a in source.assignments_by_name.get(name, ()) if a.scope in (scope, source.scopes[""]))
 
 
 def _function_checks_vendor(site: Site, source: Source) -> bool:

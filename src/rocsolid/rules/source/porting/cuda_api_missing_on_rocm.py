@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.model.source import Site, Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import condition_of, enclosing_blocks, handles_errors, mentions
 from rocsolid.rules.source.vendors import match_on_rocm
 
@@ -102,7 +102,7 @@ def _attributes(source: Source, name: str) -> Iterator[Site]:
     expressions += [(s.node, s.scope, s.block) for s in source.returns if isinstance(s.node, ast.expr)]
     expressions += [(a, s.scope, s.block) for sites in source.calls.values() for s in sites for a in s.call.args]
     for value, scope, block in expressions:
-        for node in ast.walk(value):
+        for node in walk(value):
             if isinstance(node, ast.Attribute) and node.attr == name:
                 yield Site(node, name, scope, block)
                 return

@@ -41,7 +41,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Source, SourceMatch
+from rocsolid.model.source import Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import match_at
 
 RULE = Rule(
@@ -108,7 +108,7 @@ def _is_useful_without_package(source: Source) -> bool:
         if s.parent is not None and s.parent.kind == "module" and s.kind != "lambda"
     ]
     mentioned = {
-        t.name: {n.id for n in ast.walk(t) if isinstance(n, ast.Name)} for t in top_level if isinstance(t, _DEFINITIONS)
+        t.name: {n.id for n in walk(t) if isinstance(n, ast.Name)} for t in top_level if isinstance(t, _DEFINITIONS)
     }
     using = {name for name, names in mentioned.items() if names & package_names}
     while callers := {name for name, names in mentioned.items() if name not in using and names & using}:

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.model.source import Site, Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import literal, site_of, source_text
 from rocsolid.rules.source.vendors import checks_vendor, match_on_rocm
 
@@ -91,7 +91,7 @@ def _wrong_maximum(source: Source) -> Iterator[SourceMatch]:
     for scope in source.scopes.values():
         if scope.kind != "function" or "float8_e4m3fnuz" not in ast.unparse(scope.node):
             continue
-        nodes = list(ast.walk(scope.node))
+        nodes = list(walk(scope.node))
         numbers = {
             literal(node) for node in nodes if isinstance(node, ast.Constant) and not isinstance(node.value, str)
         }

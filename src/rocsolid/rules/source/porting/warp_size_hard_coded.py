@@ -50,7 +50,7 @@ _NVIDIA_LANES = 32
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Assignments, parameter defaults and keyword arguments with such a name and the value 32."""
-    if "warp" not in source.text.lower():
+    if "arp" not in source.text and "ARP" not in source.text:  # warp_size, warpSize, WARP_SIZE; lower() takes longer
         return
     for assignment in source.assignments:
         name = assignment.name.rpartition(".")[2]
@@ -62,7 +62,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
             yield from match_on_rocm(assignment, source, name)
     for scope in source.scopes.values():
         yield from _parameter_defaults(scope, source)
-    for site in (s for sites in source.calls.values() for s in sites):
+    for site in (s for sites in source.calls.values() for s in sites if s.call.keywords):
         keyword = next((k for k in site.call.keywords if _is_hard_coded_warp_size(k.arg, k.value)), None)
         if keyword:
             yield from match_on_rocm(site, source, str(keyword.arg), underline=keyword)
