@@ -7,8 +7,10 @@ import pytest
 
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.lint import baseline, fact_cache, worker_pool
+from rocsolid.lint import project as project_module
 from rocsolid.lint.check_file import check_text
 from rocsolid.lint.facts import FileFacts
+from rocsolid.lint.files import SourceFile
 from rocsolid.lint.options import Options, find_pyproject, read_options
 from rocsolid.lint.project import lint
 from rocsolid.model.lint import LintRecord
@@ -206,6 +208,39 @@ def test_several_processes_give_the_same_result_as_one(tmp_path: Path, monkeypat
 
     assert one == three
     assert len(one.findings) == 13
+
+
+def test_what_a_worker_found_is_read_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, db = tmp_path / "project", tmp_path / "lint.db"
+    project.mkdir()
+    for number in range(5):
+        (project / f"m{number}.py").write_text(f"import torch\n{DEAD}\n# {number}\n")
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
+    first = run(project, jobs=2, cache=db)
+    monkeypatch.setattr(project_module, "check_files", lambda files, _jobs: iter(files))  # any file would be an error
+
+    assert run(project, jobs=2, cache=db) == first
+
+
+def test_one_worker_gets_the_portions_of_another_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the files must not wait for a worker that is busy with one of them."""
+    files = []
+    for number in range(9):
+        path = tmp_path / f"m{number}.py"
+        path.write_text("x = 1\n")
+        files.append(SourceFile(path=path, display_path=path.name, module=path.stem, package=False))
+    hook = "import os, pathlib, time\nread = pathlib.Path.read_bytes\n"
+    hook += "def read_bytes(self):\n    while self.name == 'm0.py' and not os.path.exists(%r): time.sleep(0.05)\n"
+    hook += "    return read(self)\npathlib.Path.read_bytes = read_bytes\n"
+    (tmp_path / "sitecustomize.py").write_text(hook % str(tmp_path / "go on"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
+    checked = worker_pool.check_files(files, jobs=2)
+    others = {next(checked).display_path for _ in range(8)}
+    (tmp_path / "go on").write_text("")
+
+    assert "m0.py" not in others
+    assert [file.display_path for file in checked] == ["m0.py"]
 
 
 def test_a_crashing_rule_becomes_a_finding_and_hides_no_other() -> None:

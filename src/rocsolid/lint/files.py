@@ -52,18 +52,23 @@ def find_files(paths: Sequence[Path], exclude: Sequence[str]) -> tuple[list[Sour
     """
     found: dict[str, SourceFile] = {}
     skipped: dict[str, str] = {}
+    display_folders: dict[str, str] = {}  # what the display paths of the files in a folder begin with
     for root in paths:
         if not os.path.exists(root):  # noqa: PTH110 - Path.exists() raises for a name that is too long
             msg = f"cannot read {root}: no such file or folder"
             raise InputError(msg)
-        files = [root] if root.is_file() else _walk(root, exclude, skipped)
-        for path in files:
-            display_path = _display_path(path)
+        is_file = root.is_file()
+        top = str(root.parent if is_file else root)
+        for path in [str(root)] if is_file else _walk(root, exclude, skipped):
+            folder, name = os.path.split(path)
+            if folder not in display_folders:
+                display_folders[folder] = _display_path(Path(folder, "_"))[:-1]
+            display_path = _display_path(root) if is_file else f"{display_folders[folder]}{name}"
             if display_path not in found:
-                module, package = _module(str(path.parent), path.stem, str(root if root.is_dir() else root.parent))
-                role = file_role(os.path.relpath(path, root)) if root.is_dir() else ""
+                module, package = _module(folder or ".", Path(name).stem, top)
+                role = "" if is_file else file_role(path[len(top) :].lstrip(os.sep))
                 found[display_path] = SourceFile(
-                    path=path, display_path=display_path, module=module, package=package, role=role
+                    path=Path(path), display_path=display_path, module=module, package=package, role=role
                 )
     return [found[name] for name in sorted(found)], skipped
 
@@ -81,7 +86,7 @@ def file_role(path: str) -> str:
     return ""
 
 
-def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterator[Path]:
+def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterator[str]:
     """Files below a folder. Links that form a cycle or lead out of the folder are skipped."""
     top = os.path.realpath(root)
     stack, seen = [str(root)], {top}
@@ -107,7 +112,7 @@ def _walk(root: Path, exclude: Sequence[str], skipped: dict[str, str]) -> Iterat
             elif is_folder:
                 stack.append(entry.path)
             elif is_file:
-                yield Path(entry.path)
+                yield entry.path
 
 
 def _why_skipped(entry: "os.DirEntry[str]", top: str, seen: set[str]) -> str:
@@ -116,6 +121,8 @@ def _why_skipped(entry: "os.DirEntry[str]", top: str, seen: set[str]) -> str:
         return "its name is not UTF-8"
     if any(ord(character) < ord(" ") for character in entry.name):  # a line break could imitate a finding
         return "its name contains control characters"
+    if not entry.is_symlink() and not entry.is_dir():
+        return _too_large(entry)
     real = os.path.realpath(entry.path)
     if entry.is_symlink() and not (real == top or real.startswith(top.rstrip(os.sep) + os.sep)):
         return "a link out of the folder"
@@ -123,6 +130,10 @@ def _why_skipped(entry: "os.DirEntry[str]", top: str, seen: set[str]) -> str:
         known = real in seen
         seen.add(real)
         return "a link to a folder that is read already" if known else ""
+    return _too_large(entry)
+
+
+def _too_large(entry: "os.DirEntry[str]") -> str:
     return "larger than 20 MB" if entry.stat().st_size > _MAX_FILE_BYTES else ""
 
 

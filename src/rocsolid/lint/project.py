@@ -1,5 +1,6 @@
 """Lints a whole project: checks the files, finds the functions that compiled or captured code calls, and turns matches into findings."""
 
+import contextlib
 import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,16 @@ from rocsolid.rules.source.allow import allow_without_reason, unused_allow
 
 def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | None) -> LintRecord:
     """Lint files and folders as one project."""
+    gc_was_enabled = gc.isenabled()
+    gc.disable()  # the very many objects created here have no cycles, so collecting would only take time
+    try:
+        return _lint(paths, options, jobs, cache)
+    finally:
+        if gc_was_enabled:
+            gc.enable()
+
+
+def _lint(paths: Sequence[Path], options: Options, jobs: int, cache: Path | None) -> LintRecord:
     files, skipped = find_files(paths, options.exclude)
     facts = _facts(files, jobs, cache)
     candidates = list(_findings(files, facts, options, paths))
@@ -62,28 +73,18 @@ def _sort_key(finding: Finding) -> tuple[bool, str, int, str, int, str]:
 def _facts(files: Sequence[SourceFile], jobs: int, cache: Path | None) -> dict[str, FileFacts]:
     """Return the facts of every file, from the cache if its content is unchanged."""
     keys: dict[str, str] = {}
-    for file in files:
-        try:
-            keys[file.display_path] = fact_cache.cache_key(file.path.read_bytes(), file.module) if cache else ""
-        except OSError:
-            keys[file.display_path] = ""
-    gc_was_enabled = gc.isenabled()
-    gc.disable()  # the very many objects created here have no cycles, so collecting would only take time
-    try:
-        cached = fact_cache.load(cache, keys.values())
-        facts = {
-            file.display_path: cached[keys[file.display_path]] for file in files if keys[file.display_path] in cached
-        }
-        new_rows: dict[str, tuple[str, str]] = {}
-        # `summary` and `symbols` are the facts of one file, encoded for the cache
-        for checked in check_files([file for file in files if file.display_path not in facts], jobs):
-            facts[checked.display_path] = decode_facts(checked.summary, checked.symbols)
-            if keys[checked.display_path]:
-                new_rows[keys[checked.display_path]] = (checked.summary, checked.symbols)
-        fact_cache.save(cache, new_rows)
-    finally:
-        if gc_was_enabled:
-            gc.enable()
+    for file in files if cache and cache.is_file() else ():
+        with contextlib.suppress(OSError):
+            keys[file.display_path] = fact_cache.cache_key(file.path.read_bytes(), file.module)
+    cached = fact_cache.load(cache, keys.values())
+    facts = {display_path: cached[key] for display_path, key in keys.items() if key in cached}
+    new_rows: dict[str, tuple[str, str]] = {}
+    # `summary` and `symbols` are the facts of one file, encoded for the cache
+    for checked in check_files([file for file in files if file.display_path not in facts], jobs):
+        facts[checked.display_path] = decode_facts(checked.summary, checked.symbols)
+        if checked.key:
+            new_rows[checked.key] = (checked.summary, checked.symbols)
+    fact_cache.save(cache, new_rows)
     return {file.display_path: facts[file.display_path] for file in files}
 
 

@@ -28,7 +28,7 @@ def variables_read(names: Iterable[str], roots: Sequence[Path]) -> set[str]:
     if not wanted:
         return set()
     pattern = re.compile(_READ.format(names="|".join(map(re.escape, wanted))))
-    encoded = [name.encode("utf-8", "surrogatepass") for name in wanted]  # "\ud800" in the source
+    unknown = {name: name.encode("utf-8", "surrogatepass") for name in wanted}  # "\ud800" in the source
     found: set[str] = set()
     for root in roots:
         folders = os.walk(root) if root.is_dir() else [(str(root.parent), [], [root.name])]
@@ -37,9 +37,10 @@ def variables_read(names: Iterable[str], roots: Sequence[Path]) -> set[str]:
             for file in files:
                 if file.endswith(_SUFFIXES) or any(name in file for name in _NAMES):
                     data = _read(Path(folder, file))
-                    if any(name in data for name in encoded):
+                    if any(name in data for name in unknown.values()):
                         text = data.decode("utf-8", "replace")
                         found.update(name for match in pattern.finditer(text) for name in match.groups() if name)
+                        unknown = {name: encoded for name, encoded in unknown.items() if name not in found}
     return found
 
 
