@@ -36,3 +36,7 @@ def measure(requests):
     compiled = torch.compile(step)
     for request in requests:
         compiled(request)
+
+
+def test_forward_matches_eager(x):
+    assert torch.compile(step)(x) == step(x)

@@ -34,6 +34,7 @@ When the function is called once.
 
 import ast
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.evidence import source as source_evidence
@@ -63,13 +64,17 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for site in compile_calls(source):
         function = site.scope.name.rpartition(".")[2]
         is_cached = any("cache" in decorator for decorator in site.scope.decorators)
-        if site.scope.kind != "function" or is_cached or not _is_dropped(site, source):
+        if site.scope.kind != "function" or is_cached or _is_test(function, source) or not _is_dropped(site, source):
             continue
         target = source.scopes.get(source.resolve(site.call.args[0])) if site.call.args else None
         is_repeated = function == "__call__" or "forward" in function or "backward" in function
         is_library = target is not None and target.kind == "function" and not _runs_once(function)
         if is_repeated or is_library:
             yield match_at(site, function)
+
+
+def _is_test(function: str, source: Source) -> bool:
+    return function.startswith("test_") or PurePath(source.file).name.startswith("test_")
 
 
 def _runs_once(function: str) -> bool:
