@@ -34,6 +34,7 @@ _NVIDIA_PACKAGES: Final = frozenset(
     "cutlass cuda cuda_bindings tensorrt nvmath flashinfer deep_gemm quack flash_mla tilelang nvidia".split()  # noqa: SIM905
 )
 _AMD_NAMES: Final = frozenset({"amd", "rocm", "hip", "aiter", "gfx942", "gfx950"})
+_IMPORTED_CHECKS: Final = ("torch.version.cuda", "torch.version.hip")  # from torch.version import cuda as cuda_version
 _NVIDIA_WORDS: Final = ("nvidia", "is_cuda", "is_nvidia", "version.cuda")
 # A GPU model of NVIDIA, or a feature that only its GPUs have.
 _NVIDIA_MODEL: Final = re.compile(
@@ -118,7 +119,9 @@ def _ends_import(statement: ast.stmt) -> bool:
 
 def checks_vendor(condition: ast.AST, source: Source, *, models: bool = True) -> bool:
     """Whether a condition distinguishes vendors. `tensor.is_cuda` does not, `current_platform.is_cuda()` does."""
-    return _says_vendor(condition, models=models) or any(name in vendor_checks(source) for name in _names(condition))
+    return _says_vendor(condition, models=models) or any(
+        name in vendor_checks(source) or source.aliases.get(name) in _IMPORTED_CHECKS for name in _names(condition)
+    )
 
 
 def _says_vendor(condition: ast.AST, *, models: bool) -> bool:
