@@ -74,7 +74,7 @@ class Pair:
     @property
     def replays(self) -> int:
         slots = self.fast.rocsolid._free
-        return sum(slot.step.report().replays for slot in slots)
+        return sum(step.report().replays for slot in slots for step in slot.captured)
 
     def explained(self) -> str:
         return str(self.fast.explain())
@@ -342,3 +342,43 @@ def test_pipeline_of_transformers(llama: Pair) -> None:
     )
     assert got == want
     assert llama.replays > 0
+
+
+def test_greedy_decoding_replays_one_graph_per_token(llama: Pair) -> None:
+    for new_tokens in (1, 2, 3, 20):
+        llama.same(max_new_tokens=new_tokens)
+    before = llama.replays
+    llama.same(max_new_tokens=30)
+    assert llama.replays - before == 29  # the first token comes from the prompt
+    (slot,) = llama.fast.rocsolid._free
+    assert slot.step.report().replays == 0  # the loop of transformers was not used
+    assert len(slot.token_steps) == 1
+
+
+def test_greedy_decoding_ends_at_a_token_as_transformers_does(llama: Pair) -> None:
+    ids = llama.ids(3, 4)
+    free = llama.plain.generate(ids, max_new_tokens=12, do_sample=False)
+    for end in {int(free[0, 5]), int(free[1, 7]), int(free[2, 4])}:  # some rows end early, one with the first token
+        for also in (end, [end, int(free[0, 9])]):
+            got = llama.same(ids, eos_token_id=also, pad_token_id=0)
+            assert got.shape[1] <= 16
+
+
+def test_greedy_decoding_goes_on_in_a_larger_cache(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "_SMALLEST_BUCKET", 16)
+    mask = torch.ones(2, 6, dtype=torch.long, device=llama.device)
+    mask[1, :3] = 0
+    for _ in range(2):
+        llama.same(llama.ids(2, 6), attention_mask=mask, max_new_tokens=40)
+    assert {slot.bucket for slot in llama.fast.rocsolid._free} == {16, 32, 64}
+
+
+def test_another_position_than_expected_stays_in_the_loop_of_transformers(
+    llama: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integration, "same_inputs", lambda *_: False)
+    for _ in range(2):
+        llama.same()
+    (slot,) = llama.fast.rocsolid._free
+    assert not slot.token_steps
+    assert slot.step.report().replays > 10

@@ -1,8 +1,9 @@
-"""transformers: `model.generate(...)` with a captured decode step.
+"""transformers: `model.generate(...)` with a captured decode step, and for greedy decoding with a captured loop body.
 
 `generate` itself is not changed. It gets a static cache instead of a dynamic one, and each call of the model with one new token and that
 cache replays a graph. The cache starts small and grows by bucket; each size of cache has its own memory and its own graph, and both are
-kept for the next `generate`. Sampling, stopping and streaming stay in `generate`, so they use the same random numbers as before.
+kept for the next `generate`. Sampling, stopping and streaming stay in `generate`, so they use the same random numbers as before. Plain
+greedy decoding leaves the loop of `generate` after the first token (`greedy_decoding.py`).
 """
 
 import inspect
@@ -16,6 +17,7 @@ from transformers import DynamicCache, GenerationMixin, StaticCache
 from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
 
 from rocsolid.errors import UsageError, first_line
+from rocsolid.integrations.greedy_decoding import TokenStep, decode_greedily, is_plain_greedy, same_inputs
 from rocsolid.model.program_report import ProgramPart, ProgramReport
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
@@ -27,6 +29,7 @@ _MODES: Final = ("greedy_search", "sample")
 _ATTENTION: Final = ("sdpa", "eager")
 _HOOK_ARGUMENTS: Final = {"generation_config", "model_kwargs", "generation_mode"}
 _ROWS: Final = ("attention_mask", "position_ids")  # what a decode step needs besides the token
+_ONLY_FOR_PREPARING: Final = ("next_sequence_length", "is_first_iteration", "inputs_embeds")
 
 Capture = Callable[[Callable[..., Any]], Captured]
 
@@ -93,6 +96,13 @@ class GeneratingModel(WrappedModule):
         self.rocsolid.use_static_cache(given["generation_config"], given["model_kwargs"], given["generation_mode"])
         return result
 
+    def _sample(self, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """Decode greedily with one replay per token, or run the loop of transformers."""
+        loop, cache = super()._sample, kwargs.get("past_key_values")  # type: ignore[misc]
+        if args or not isinstance(cache, _BucketCache) or not cache.can_decode_greedily or not is_plain_greedy(kwargs):
+            return loop(input_ids, *args, **kwargs)
+        return decode_greedily(cache, loop, input_ids, kwargs)
+
     @property
     def prepare_inputs_for_generation(self) -> Callable[..., Any]:
         """Make room in the cache, and leave the attention mask of a decode step to the graph."""
@@ -115,7 +125,7 @@ class _Generation:
 
     def __init__(self, model: Any, capture: Capture, devices: Sequence[str]) -> None:
         self._model = model
-        self._capture = capture
+        self.capture = capture
         self._devices = devices
         self._lock = threading.Lock()
         self._free: deque[_Slot] = deque()
@@ -125,6 +135,8 @@ class _Generation:
         self._left: Counter[str] = Counter()  # the others, by reason
         self._closed_replays = 0
         self._refused = ""  # why the decode step cannot be captured
+        self.greedy_refused = ""  # why greedy decoding is left to transformers' loop
+        self.inputs_are_known = False  # the loop's second step was seen to get the inputs that we expected
         #: The model's own way to prepare a decode step would build the attention mask outside of the graph.
         self.plain_inputs = (
             type(model).prepare_inputs_for_generation is GenerationMixin.prepare_inputs_for_generation
@@ -221,27 +233,28 @@ class _Generation:
             if found is not None:
                 self._free.remove(found)
         if found is None:
-            return _Slot(model, key, where, self._capture)
+            return _Slot(model, key, where, self.capture)
         found.cache.reset()
         return found
 
     def give_back(self, slot: "_Slot") -> None:
         """Keep a cache and its graph for the next call."""
-        report = slot.step.report()
+        reports = [step.report() for step in slot.captured]
+        refusals = [refusal for report in reports for refusal in report.refusals]
+        replays = sum(report.replays for report in reports)
         with self._lock:
-            if (
-                report.refusals and report.replays == slot.replays
-            ):  # a static cache without a graph would only be slower
-                self._refused = report.refusals[-1].message
-            slot.replays = report.replays
+            if refusals and replays == slot.replays:  # a static cache without a graph would only be slower
+                self._refused = refusals[-1].message
+            slot.replays = replays
             self._free.append(slot)
             while len(self._free) > (0 if self._undone else _MAX_KEPT_CACHES):
                 self._drop(self._free[0])
 
     def _drop(self, slot: "_Slot") -> None:
         self._free.remove(slot)
-        self._closed_replays += slot.step.report().replays
-        slot.step.close()
+        for step in slot.captured:
+            self._closed_replays += step.report().replays
+            step.close()
 
     def explain(self) -> ProgramReport:
         """Return what was optimized, and what was left alone and why."""
@@ -250,8 +263,7 @@ class _Generation:
         parts = []
         replays = self._closed_replays
         refused: dict[str, None] = {}
-        for slot in slots:
-            report = slot.step.report()
+        for report in (step.report() for slot in slots for step in slot.captured):
             replays += report.replays
             refused |= {refusal.message: None for refusal in report.refusals}
         sizes = ", ".join(f"{slot.rows} × {slot.bucket}" for slot in slots)
@@ -299,6 +311,12 @@ class _Slot:
                 layer.cumulative_length.sub_(1)
 
         self.step = capture(decode_step).with_undo(undo_step)
+        self.token_steps: dict[Any, TokenStep] = {}  # for greedy decoding, by inputs and ends
+
+    @property
+    def captured(self) -> "list[Captured]":
+        """Every captured function of this slot."""
+        return [self.step, *(step.step for step in self.token_steps.values())]
 
 
 def _full_length_cache(model: Any, bucket: int) -> Any:
@@ -325,26 +343,90 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
         self._length = 0
         self._mask: Any = None
         self._result_type: Any = None
+        self.replays_steps = True
+        self._prompt: dict[str, Any] = {}  # the inputs of the prompt, and how many tokens it has
+        self._prompt_length = 0
+        self._seen: dict[str, Any] | None = None  # the inputs of the last step that transformers prepared
 
     def prepare(self, input_ids: Any, given: dict[str, Any]) -> dict[str, Any] | None:
         """Make room for the next call. Return the inputs of a decode step, or None if the model has to prepare them."""
         embeds = given.get("inputs_embeds")
         prompt = embeds if embeds is not None and not self._length else input_ids
         self._grow(prompt.shape[0], self._length + (1 if self._length else prompt.shape[1]))
+        if not self._length:
+            self._prompt, self._prompt_length = given, prompt.shape[1]
         if not self._length or not self._generation.plain_inputs or given.get("next_sequence_length") != 1:
             return None
-        inputs = dict(given, input_ids=input_ids[:, -1:].clone(memory_format=torch.contiguous_format))
-        for name in ("next_sequence_length", "is_first_iteration", "inputs_embeds"):
-            inputs.pop(name, None)
+        self._seen = inputs = self._step_inputs(given)
+        return inputs and inputs | {"input_ids": input_ids[:, -1:].clone(memory_format=torch.contiguous_format)}
+
+    def _step_inputs(self, given: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the inputs of a step besides the token; None if the model has to prepare them."""
+        inputs = {name: value for name, value in given.items() if name not in _ONLY_FOR_PREPARING}
         device = self._generation.model.device
         tensors = {name for name, value in inputs.items() if isinstance(value, torch.Tensor)}
-        if not tensors <= {"input_ids", *_ROWS} or any(inputs[name].device != device for name in tensors):
+        if not tensors <= set(_ROWS) or any(inputs[name].device != device for name in tensors):
             return None
         if inputs.get("position_ids") is not None:
             inputs["position_ids"] = inputs["position_ids"][..., -1:].clone(memory_format=torch.contiguous_format)
         if inputs.get("attention_mask") is not None:
             inputs["attention_mask"] = self._padded_mask(inputs["attention_mask"])
         return inputs
+
+    @property
+    def can_decode_greedily(self) -> bool:
+        """Whether plain greedy decoding may leave the loop of transformers."""
+        return self._generation.plain_inputs and not self._generation.greedy_refused
+
+    @property
+    def inputs_are_known(self) -> bool:
+        """Whether the loop's second step was seen to get the inputs that `next_inputs` returns."""
+        return self._generation.inputs_are_known
+
+    def next_inputs(self, rows: int) -> dict[str, Any] | None:
+        """Make room for the next step, and return its inputs besides the token; None if they are not those of transformers' loop."""
+        self._grow(rows, self._length + 1)
+        inputs = self._step_inputs(self._prompt)
+        if inputs is None or not self._is_as_seen(inputs):
+            self._generation.greedy_refused = "its inputs are not those that transformers prepares"
+            return None
+        if inputs.get("position_ids") is not None:
+            inputs["position_ids"] = inputs["position_ids"] + (self._length - self._prompt_length + 1)
+        return {name: value for name, value in inputs.items() if name != "past_key_values" and value is not None}
+
+    def _is_as_seen(self, inputs: dict[str, Any]) -> bool:
+        if self._seen is not None and not self._generation.inputs_are_known:
+            expected = dict(inputs)
+            if inputs.get("position_ids") is not None:
+                expected["position_ids"] = inputs["position_ids"] + 1
+            self._generation.inputs_are_known = same_inputs(expected, self._seen)
+        return self._generation.inputs_are_known
+
+    def token_step(self, tokens: Any, inputs: dict[str, Any], ends: Any) -> TokenStep:
+        """Return the captured step from one token to the next for these inputs and ends."""
+        slot = self._slot
+        constants = tuple((name, None if isinstance(x, torch.Tensor) else x) for name, x in inputs.items())
+        key = constants, ends and (tuple(ends[0].tolist()), int(ends[1]))
+        if key not in slot.token_steps:
+            generation = self._generation
+            space = tokens.new_zeros(tokens.shape[0], slot.bucket)
+            slot.token_steps[key] = TokenStep(generation.model, slot.cache, generation.capture, space, inputs, ends)
+        step: TokenStep = slot.token_steps[key]
+        return step
+
+    @property
+    def room(self) -> int:
+        """How many more tokens the present memory can hold."""
+        return int(self._slot.bucket) - _SPARE - self._length
+
+    def advance(self, steps: int) -> None:
+        """Note that so many steps were done."""
+        self._length += steps
+
+    def restart(self) -> None:
+        """Forget everything that was cached."""
+        self._slot.cache.reset()
+        self._length, self._mask, self._seen = 0, None, None
 
     def _padded_mask(self, mask: Any) -> Any:
         """Return the mask with the size of the cache. Later tokens are attended to when they exist, so their part is 1."""
@@ -375,7 +457,7 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
         if tokens is None:
             tokens = inputs["inputs_embeds"]
         decodes = self._length and tokens.shape[1] == 1 and self._result_type is not None
-        if decodes and inputs.get("return_dict") is True:
+        if decodes and self.replays_steps and inputs.get("return_dict") is True:
             named = {name: value for name, value in inputs.items() if name != "past_key_values" and value is not None}
             result = self._result_type(**self._slot.step(**named), past_key_values=self)
         else:
