@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +39,22 @@ def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | No
 
 def _lint(paths: Sequence[Path], options: Options, jobs: int, cache: Path | None) -> LintRecord:
     files, skipped = find_files(paths, options.exclude)
-    facts = _facts(files, jobs, cache)
+    facts, new_rows = _facts(files, jobs, cache)
+    saving = threading.Thread(target=fact_cache.save, args=(cache, new_rows))  # while the findings are made
+    saving.start()
+    try:
+        return _record(paths, options, files, facts, skipped)
+    finally:
+        saving.join()
+
+
+def _record(
+    paths: Sequence[Path],
+    options: Options,
+    files: Sequence[SourceFile],
+    facts: Mapping[str, FileFacts],
+    skipped: Mapping[str, str],
+) -> LintRecord:
     candidates = list(_findings(files, facts, options, paths))
     findings = [finding for finding, role in candidates if options.all_files or not role]
     kept = sorted((finding for finding in findings if finding is not None), key=_sort_key)
@@ -70,8 +86,10 @@ def _sort_key(finding: Finding) -> tuple[bool, str, int, str, int, str]:
     )
 
 
-def _facts(files: Sequence[SourceFile], jobs: int, cache: Path | None) -> dict[str, FileFacts]:
-    """Return the facts of every file, from the cache if its content is unchanged."""
+def _facts(
+    files: Sequence[SourceFile], jobs: int, cache: Path | None
+) -> tuple[dict[str, FileFacts], dict[str, tuple[str, str]]]:
+    """Return the facts of every file, from the cache if its content is unchanged, and what the cache does not have yet."""
     keys: dict[str, str] = {}
     for file in files if cache and cache.is_file() else ():
         with contextlib.suppress(OSError):
@@ -84,8 +102,7 @@ def _facts(files: Sequence[SourceFile], jobs: int, cache: Path | None) -> dict[s
         facts[checked.display_path] = decode_facts(checked.summary, checked.symbols)
         if checked.key:
             new_rows[checked.key] = (checked.summary, checked.symbols)
-    fact_cache.save(cache, new_rows)
-    return {file.display_path: facts[file.display_path] for file in files}
+    return {file.display_path: facts[file.display_path] for file in files}, new_rows
 
 
 def _findings(

@@ -17,15 +17,7 @@ CONFIG_MODULES: Final = {
     "torch.fx.experimental._config": "fx",
 }
 # A file without any of these words changes no setting. Most files have none and are skipped.
-_SETTING_WORDS: Final = (
-    "_inductor",
-    "_dynamo",
-    "_functorch",
-    "compiler",
-    "inductor_config",
-    "dynamo_config",
-    "experimental",
-)
+_SETTING_WORDS: Final = ("inductor", "dynamo", "functorch", "compiler", "experimental")
 COMPILE_NAMES: Final = ("torch.compile", "torch.compiler.compile")
 # Usual names of these modules, for code snippets that do not show their imports.
 _USUAL_MODULE_NAMES: Final = {"inductor_config": "torch._inductor.config", "dynamo_config": "torch._dynamo.config"}

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from rocsolid.model.source import Site, Source, walk
@@ -92,8 +93,13 @@ def sync_calls(source: Source) -> Iterator[Site]:
             yield site
 
 
-def tensor_branches(source: Source) -> Iterator[Site]:
+@lru_cache(maxsize=2)  # two rules report them
+def tensor_branches(source: Source) -> tuple[Site, ...]:
     """Conditions that need the value of a tensor: `if mask.any():`, `while not torch.all(done):`."""
+    return tuple(_tensor_branches(source))
+
+
+def _tensor_branches(source: Source) -> Iterator[Site]:
     for site in source.conditions:
         for call in _deciding_calls(site.node):
             name = source.resolve(call.func)
