@@ -108,6 +108,51 @@ def test_a_call_that_falls_back_to_eager_writes_once(target: Any) -> None:
     assert g.report().replays == 2
 
 
+def test_an_eager_module_may_call_another_one(target: Any) -> None:
+    model = target.module(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(Router()), torch.nn.ReLU()))
+    g = target.capture(model, eager_modules=["1", "1.0"])
+    for number in range(6):
+        torch.manual_seed(number)  # is refused while a capture records
+        x = target.randn(2, 4)
+        assert torch.allclose(g(x), model(x), atol=1e-6)
+    assert g.report().replays == 5
+
+
+class Cache:
+    """Grows with every call, as the KV cache of a language model."""
+
+    def __init__(self) -> None:
+        self.keys: Any = None
+
+
+class Appends(torch.nn.Module):  # type: ignore[misc]
+    """Appends to a cache."""
+
+    def forward(self, x: Any, cache: Any) -> Any:
+        cache.keys = x if cache.keys is None else torch.cat([cache.keys, x])
+        return cache.keys.sum(0)
+
+
+class WithCache(torch.nn.Module):  # type: ignore[misc]
+    """Makes a cache in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appends = Appends()
+
+    def forward(self, x: Any) -> Any:
+        cache = Cache()
+        return self.appends(x + 1, cache=cache) + 1
+
+
+def test_an_eager_module_that_changes_an_object_is_a_refusal(target: Any) -> None:
+    g, x = target.capture(WithCache(), eager_modules=["appends"]), target.randn(3, 4)
+    for _ in range(3):
+        assert torch.allclose(g(x), (x + 1).sum(0) + 1)
+    (refusal,) = g.report().refusals
+    assert refusal.message.startswith("module `appends` changes `arguments[1]['cache'].keys` in Python")
+
+
 @pytest.mark.parametrize("on_error", ["eager", "raise"])
 def test_a_check_in_which_an_eager_module_returns_something_else_is_a_refusal(target: Any, on_error: str) -> None:
     """Integers are not varied by the verification, so the second call is compared with eager."""

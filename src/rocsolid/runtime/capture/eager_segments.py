@@ -123,9 +123,10 @@ def capture_segments(
 ) -> tuple[Graph, Any]:
     """Capture the body; each call of an eager module ends one graph, and the next graph begins after it."""
     parts: list[Graph] = []
+    in_eager: list[str] = []
     with ExitStack() as scope:
         for name, module in find_eager_modules(function, eager_modules).items():
-            scope.enter_context(_end_graph_at(name, module, session, parts))
+            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager))
         session.begin()
         result = body()
         last = session.end()
@@ -133,11 +134,19 @@ def capture_segments(
 
 
 @contextmanager
-def _end_graph_at(name: str, module: Any, session: Session, parts: list[Graph]) -> Iterator[None]:
+def _end_graph_at(name: str, module: Any, session: Session, parts: list[Graph], in_eager: list[str]) -> Iterator[None]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
+            if in_eager:  # it is called by another eager module
+                return original(*args, **kwargs)
             parts.append(session.end())
-            result = original(*args, **kwargs)
+            in_eager.append(name)
+            given = flatten_result([*args, kwargs], "arguments")
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                in_eager.pop()
+            _refuse_changed_arguments(name, given, flatten_result([*args, kwargs], "arguments"))
             parts.append(EagerSegment(name, original, args, kwargs, result))
             session.begin()
             return result
@@ -149,6 +158,16 @@ def _end_graph_at(name: str, module: Any, session: Session, parts: list[Graph]) 
         yield
     finally:
         patch.undo()
+
+
+def _refuse_changed_arguments(name: str, before: Flattened, after: Flattened) -> None:
+    """Raise CannotCapture if a module changed an object that it was passed, such as a KV cache: every replay would change it again."""
+    changed = [old.path for old, new in zip(before.leaves, after.leaves, strict=False) if old.value is not new.value]
+    if changed or before.structure != after.structure:
+        what = f"`{changed[0]}`" if changed else "one of its arguments"
+        problem = f"module `{name}` changes {what} in Python, and every replay would change it again"
+        fix = f"run the module around it in eager, or call without the object that `{name}` changes (use_cache=False)"
+        raise CannotCapture(Reason.EAGER_MODULE, problem, fix=fix)
 
 
 def find_eager_modules(function: Callable[..., Any], eager_modules: Sequence[Any]) -> Mapping[str, Any]:
