@@ -17,6 +17,7 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -150,15 +151,22 @@ def _tried(model: Any, make: Callable[[], Any], device: str) -> Row:
 
 
 def _more_in_eager(model: Any, eager: Sequence[str], failed: str) -> list[str]:
-    """The modules to run in eager after another failure: all like the failed one, or those around the ones that are in eager now."""
+    """The modules to run in eager after another failure in this module; empty when most of the model would run in eager."""
     from torch import nn
 
-    if failed and failed not in eager:
-        kind = type(model.get_submodule(failed))
-        return [*eager, *(name for name, module in model.named_modules() if name and type(module) is kind)]
-    outer = {name.rpartition(".")[0] for name in eager}
-    outer = {n.rpartition(".")[0] if isinstance(model.get_submodule(n), nn.ModuleList) else n for n in outer}
-    return [] if "" in outer else sorted(outer)
+    inside = next((name for name in eager if f"{failed}.".startswith(f"{name}.")), "")
+    kind = type(model.get_submodule(inside or failed))
+    alike = {name for name, module in model.named_modules() if type(module) is kind}
+    more = {*eager} | alike
+    if (
+        inside
+    ):  # it is not called as a module, or returns other shapes each time: the modules around it and around all like it
+        outer = {name.rpartition(".")[0] for name in alike}
+        outer = {n.rpartition(".")[0] if isinstance(model.get_submodule(n), nn.ModuleList) else n for n in outer}
+        more = {*eager} - alike | outer
+    parts = [f"{name}." for name, module in model.named_modules() if not any(module.children())]
+    in_eager = [part for part in parts if part.startswith(tuple(f"{name}." for name in more))]
+    return [] if not failed or "" in more or 2 * len(in_eager) > len(parts) else sorted(more)
 
 
 def _compared(captured: Any, eager: Any, make: Callable[[], Any]) -> tuple[Row, Exception | None]:
@@ -195,6 +203,8 @@ def _module_of(error: BaseException | None) -> str:
     """The name of the innermost module that was running when a capture failed; empty for the whole model."""
     from torch import nn
 
+    if named := re.match(r"module `(\S+)` returned", str(error)):
+        return named[1]
     while error is not None and (error.__cause__ or error.__context__):
         error = error.__cause__ or error.__context__
     trace = error.__traceback__ if error else None
