@@ -351,43 +351,41 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(record: Mapping[str, Any]) -> str:
-    """The page of the docs: what became of every model."""
-    rows = record["rows"]
-    versions = [f"{library} {version}" for library, version in record["libraries"].items()]
-    lines = [
-        "# Models that were captured",
-        "",
-        (
-            "Models of public libraries, shrunken and with random weights, each in a process of its own through `rs.capture` with the "
-            "defaults of its library. Replays with fresh inputs are compared with a separate eager copy of the model. "
-            "*In segments* means captured with `eager_modules=` around the modules that are listed. "
-            "A model that eager cannot run in this form does not count."
-        ),
-        "",
-        f"Measured on {record['date']}: {record['device']}, torch {record['torch']}, {', '.join(versions)}.",
-        "",
-        "```text",
-        f"$ {record['command']}",
-        "```",
-        "",
-        summary(rows),
-    ]
-    for library in record["libraries"]:
-        lines += [f"## {library}", ""]
-        for outcome in OUTCOMES:
-            found = [row for row in rows if (row["library"], row["outcome"]) == (library, outcome)]
-            if found and outcome in ("captured", "eager fails"):
-                names = ", ".join(f"`{row['model']}`" for row in found)
-                lines += [f"{outcome[0].upper()}{outcome[1:]} ({len(found)}): {names}.", ""]
-            elif found:
-                lines += [f"| {outcome[0].upper()}{outcome[1:]} | Why | Modules in eager |", "|---|---|---|"]
-                lines += [
-                    f"| `{row['model']}` | {_cell(row.get('message', ''))} | {', '.join(row.get('eager_modules', ()))} |"
-                    for row in found
-                ]
-                lines += [""]
+def page(records: Iterable[Mapping[str, Any]]) -> str:
+    """The page of the docs: what became of every model, in each run."""
+    intro = (
+        "Models of public libraries, shrunken and with random weights, each in a process of its own, through `rs.capture` with the "
+        "defaults of its library. Replays with fresh inputs are compared with a separate eager copy of the model. "
+        "*In segments* means captured with `eager_modules=` around the modules that are listed. "
+        "A model that eager cannot run in this form does not count."
+    )
+    lines = ["# Models that were captured", "", intro, ""]
+    for record in records:
+        versions = ", ".join(f"{library} {version}" for library, version in record["libraries"].items())
+        lines += [
+            f"## {record['device']}",
+            "",
+            f"Measured on {record['date']} with torch {record['torch']}, {versions}.",
+            "",
+        ]
+        lines += [*record.get("notes", ()), "", "```text", f"$ {record['command']}", "```", "", summary(record["rows"])]
+        for library in record["libraries"]:
+            lines += [f"### {library} on {record['device']}", ""]
+            for outcome in OUTCOMES:
+                lines += _listed(
+                    outcome, [r for r in record["rows"] if (r["library"], r["outcome"]) == (library, outcome)]
+                )
     return "\n".join(lines)
+
+
+def _listed(outcome: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = ", ".join(f"`{row['model']}`" for row in rows)
+    title = f"{outcome[0].upper()}{outcome[1:]}"
+    if rows and outcome in ("captured", "eager fails"):
+        return [f"{title} ({len(rows)}): {names}.", ""]
+    cells = [(_cell(row.get("message", "")), ", ".join(row.get("eager_modules", ()))) for row in rows]
+    table = [f"| `{row['model']}` | {why} | {modules} |" for row, (why, modules) in zip(rows, cells, strict=True)]
+    return [f"| {title} | Why | Modules in eager |", "|---|---|---|", *table, ""] if rows else []
 
 
 def _cell(text: str) -> str:
@@ -401,7 +399,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", nargs="*", default=[*LIBRARIES], choices=[*LIBRARIES])
-    parser.add_argument("--only", default="*", help="pattern of model names, as in a shell")
+    parser.add_argument("--only", nargs="*", default=["*"], help="patterns of model names, as in a shell")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=120.0, help="seconds for each model")
     parser.add_argument("--optimize", action="store_true", help="also through rs.optimize")
@@ -415,13 +413,13 @@ def main() -> None:
     lines = args.results.read_text(encoding="utf-8").splitlines() if args.results.exists() else []
     rows = [json.loads(line) for line in lines]
     done = {(row["library"], row["model"]) for row in rows}
-    models = [
+    known = [
         (library, name)
         for library, version in versions.items()
         if not version.startswith("not tried")
         for name in LIBRARIES[library][0]()
-        if fnmatch.fnmatch(name, args.only) and (library, name) not in done
     ]
+    models = [m for m in known if m not in done and any(fnmatch.fnmatch(m[1], only) for only in args.only)]
     models.sort(key=lambda model: zlib.crc32("/".join(model).encode()))  # so that an interrupted run is a sample
     _import_ahead(versions)
     begun = time.monotonic()
@@ -439,7 +437,9 @@ def main() -> None:
     print(summary(rows))
     if args.evidence:
         command = f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}"
-        write(evidence(what="zoo", command=command, libraries=versions, rows=sorted_rows(rows)), args.evidence)
+        notes = [f"{len(rows)} of {len(known)} models were run, in random order."] if len(rows) < len(known) else []
+        fields = {"libraries": versions, "notes": notes, "rows": sorted_rows(rows)}
+        write(evidence(what="zoo", command=command, **fields), args.evidence)
 
 
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:

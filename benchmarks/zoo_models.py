@@ -18,6 +18,7 @@ _MAX_PARAMETERS: Final = 300_000_000
 _VOCABULARY: Final = 256
 _ROWS, _TOKENS = 2, 8
 _LAYERS_KEPT: Final = 2
+_NOT_GIVEN: Final = {"vocab_size": _VOCABULARY, "pad_token_id": 0}
 
 # Config values of transformers by name, for a model of a few MB: a larger value is replaced.
 _SIZES: Final = (
@@ -42,33 +43,28 @@ _ONLY_DEPTH: Final = tuple((name, size) for name, size in _SIZES if size in (_VO
 
 def shrink(config: dict[str, Any], sizes: tuple[tuple[str, int], ...]) -> dict[str, Any]:
     """Return a config as a dictionary with fewer layers of each kind, and with sizes that are not larger than these."""
-    layers = {key: value for key, value in config.items() if _LAYERS.match(key) and isinstance(value, int)}
-    count = max((value for value in layers.values() if not isinstance(value, bool)), default=0)
-    per_layer = [value for value in config.values() if isinstance(value, list) and len(value) == count > _LAYERS_KEPT]
-    kinds = {repr([value[index] for value in per_layer]): index for index in reversed(range(count if per_layer else 0))}
-    kept = sorted({*sorted(kinds.values())[:4], *range(_LAYERS_KEPT)}) if per_layer else range(_LAYERS_KEPT)
+    layers = {key: value for key, value in config.items() if _LAYERS.match(key) and type(value) is int}
+    count = max(layers.values(), default=0)
+    per_layer = {key: v for key, v in config.items() if isinstance(v, list) and len(v) == count > _LAYERS_KEPT}
+    kinds = {repr([v[i] for v in per_layer.values()]): i for i in reversed(range(count if per_layer else 0))}
+    kept = sorted({*sorted(kinds.values())[:4], *range(_LAYERS_KEPT)})
+    patch = config.get("patch_size")
+    image = {"image_size": 4 * patch if isinstance(patch, int) else 64} if sizes is _SIZES else {}
     small: dict[str, Any] = {}
     for key, value in config.items():
-        if re.fullmatch("_?out_(features|indices)", key):
-            continue  # the names of layers that are no longer there
         if isinstance(value, dict) and all(isinstance(name, str) for name in value):
             small[key] = shrink(value, sizes)
-        elif isinstance(value, list) and len(value) == count > _LAYERS_KEPT:
+        elif key in per_layer:
             small[key] = [value[index] for index in kept]
         elif key in ("depths", "layers", "num_layers") and isinstance(value, list):
-            small[key] = [min(item, 2) if isinstance(item, int) else item for item in value]
-        elif key in layers and not isinstance(value, bool):
-            small[key] = min(value, len(kept))
-        elif _TOKEN.match(key) and isinstance(value, int) and value >= _VOCABULARY:
-            small[key] = _VOCABULARY - 1 - len(key) % 50  # another one for each name
-        elif key == "image_size" and type(value) is int and sizes is _SIZES:
-            patch = config.get("patch_size")
-            small[key] = min(value, 4 * patch if isinstance(patch, int) else 64)
+            small[key] = [min(item, _LAYERS_KEPT) if isinstance(item, int) else item for item in value]
         elif type(value) is int:
             size = next((size for pattern, size in sizes if re.fullmatch(pattern, key)), value)
-            small[key] = min(value, size)
-        else:
-            small[key] = value
+            small[key] = min(value, image.get(key, len(kept) if key in layers else size))
+            if _TOKEN.match(key) and value >= _VOCABULARY:
+                small[key] = _VOCABULARY - 1 - len(key) % 50  # another one for each name
+        elif not re.fullmatch("_?out_(features|indices)", key):  # the names of layers that are no longer there
+            small[key] = _NOT_GIVEN.get(key) if value is None else value
     return small
 
 

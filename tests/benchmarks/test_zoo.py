@@ -93,7 +93,7 @@ def test_every_outcome_is_recorded_and_a_second_run_continues(tmp_path: Path) ->
     assert rows["waits"]["reason"] == "host sync"
     assert rows["fails"]["message"] == "no such size"
     assert "| all | 1 | 1 | 1 | 0 | 1 | 1 | 2 | 40.0 |" in summary(record["rows"])
-    text = page(record)
+    text = page([record])
     assert "| `around` | `x.sum().item()` copies a value to the CPU" in text
     assert "Captured (1): `linear`." in text
 
