@@ -17,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the benchmarks, which are not part of the package
 
 from benchmarks.draw import drawn, page
+from benchmarks.zoo import page as zoo_page
 
 import rocsolid
 from api_reference import api_pages
@@ -306,6 +307,8 @@ def pages() -> Iterator[tuple[str, str]]:
     )
     yield "generated/models.md", page(quiet, measured, "models-on-h200.svg", autotuned, programs)
     yield "generated/models-on-h200.svg", drawn(measured)
+    zoos = sorted((DOCS.parent / "evidence").glob("zoo-on-*.json"))
+    yield "generated/zoo.md", zoo_page(json.loads(file.read_text(encoding="utf-8")) for file in zoos)
     yield "generated/torch-releases.md", matrix_page()
     yield "generated/contributing.md", contributing()
 
