@@ -9,8 +9,10 @@ import pytest
 from tests.support import make_env
 
 from rocsolid.catalog.profiles import resolve
+from rocsolid.catalog.registry import setting
 from rocsolid.model.environment import Environment
 from rocsolid.model.finding import Severity
+from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.platform import Platform
 from rocsolid.runtime.applied_plan import Applied, Effect
 from rocsolid.runtime.guard import Guard
@@ -39,7 +41,7 @@ def layers(module: Any) -> dict[str, Any]:
 CHECKED_ENTRIES = (
     "max_autotune",
     "triton.cudagraphs",
-    "compile_worker_wait_timeout",
+    "max_fusion_size",
     "triton.cudagraph_trees",
     "combo_kernels",
 )
@@ -47,6 +49,14 @@ CHECKED_ENTRIES = (
 
 def rocm() -> Environment:
     return make_env(Platform.ROCM)
+
+
+def smaller_kernels(env: Environment) -> Plan:
+    """The plan of profile safe with one more value that it only suggests, of a setting that every torch has."""
+    size = setting("inductor.max_fusion_size")
+    return resolve("safe", env).with_decisions(
+        [Decision(id=size.id, value=32, channel=size.channel, why="", profile="safe")]
+    )
 
 
 def test_an_insisted_value_holds_despite_assignments_patches_and_other_threads(config: Any) -> None:
@@ -72,13 +82,13 @@ def test_an_insisted_value_holds_despite_assignments_patches_and_other_threads(c
 
 
 def test_a_suggested_value_is_overridden_by_a_patch_and_then_restored(config: Any) -> None:
-    name = "compile_worker_wait_timeout"
-    with Guard(resolve("safe", rocm())):
-        assert config.compile_worker_wait_timeout == 900
+    name = "max_fusion_size"
+    with Guard(smaller_kernels(rocm())):
+        assert config.max_fusion_size == 32
         with config.patch({name: 5}):
-            assert config.compile_worker_wait_timeout == 5
-        assert config.compile_worker_wait_timeout == 900
-    assert config.compile_worker_wait_timeout == 0
+            assert config.max_fusion_size == 5
+        assert config.max_fusion_size == 32
+    assert config.max_fusion_size == 64
 
 
 def test_two_guards_nest_and_overlap(config: Any) -> None:
@@ -165,23 +175,23 @@ def test_the_cudagraphs_backend_is_refused_although_it_reads_no_config() -> None
 
 
 def test_apply_sets_values_shows_effects_and_restores(config: Any) -> None:
-    plan = resolve("safe", make_env(Platform.CPU))
+    plan = smaller_kernels(make_env(Platform.CPU))
     before = read_override(config._config["combo_kernels"])
     config.combo_kernels = True
     try:
         applied = Applied(plan=plan)
         with applied:
             assert config.combo_kernels is False
-            assert config.compile_worker_wait_timeout == 900
+            assert config.max_fusion_size == 32
             seen: list[object] = []
-            thread = threading.Thread(target=lambda: seen.append(config.compile_worker_wait_timeout))
+            thread = threading.Thread(target=lambda: seen.append(config.max_fusion_size))
             thread.start()
             thread.join()
-            assert seen == [900]  # in every thread
+            assert seen == [32]  # in every thread
             config.combo_kernels = True  # an assignment inside the block overrides the plan
             assert config.combo_kernels is True
         assert config.combo_kernels is True
-        assert config.compile_worker_wait_timeout == 0
+        assert config.max_fusion_size == 64
         assert applied.effects["inductor.max_autotune"] is Effect.ALREADY
         assert applied.effects["inductor.combo_kernels"] is Effect.SET
         assert applied.effects["process.TRITON_INTERPRET"] is Effect.PROCESS
@@ -191,7 +201,7 @@ def test_apply_sets_values_shows_effects_and_restores(config: Any) -> None:
 
 
 def test_keep_holds_until_undo(config: Any) -> None:
-    applied = Applied(plan=resolve("safe", rocm())).keep()
-    assert config.compile_worker_wait_timeout == 900
+    applied = Applied(plan=smaller_kernels(rocm())).keep()
+    assert config.max_fusion_size == 32
     applied.undo()
-    assert config.compile_worker_wait_timeout == 0
+    assert config.max_fusion_size == 64

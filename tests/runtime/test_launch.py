@@ -23,6 +23,9 @@ def rocm_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert installed
     folder = tmp_path_factory.mktemp("rocm")
     subprocess.run(["cp", "-rs", str(installed), str(folder / "torch")], check=True)
+    for libraries in ("torch.libs", "nvidia"):  # torch's libraries look for them next to torch
+        if (installed.parent / libraries).exists():
+            (folder / libraries).symlink_to(installed.parent / libraries)
     version = folder / "torch/version.py"
     text = version.read_text()
     version.unlink()
