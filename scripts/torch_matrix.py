@@ -67,7 +67,9 @@ def main() -> None:
                 continue
             result = run_tests(python, part, left_s)
             if result is None:
-                print(f"matrix: torch {release}: {part}: NOT FINISHED within its {left_s:.0f} s", flush=True)
+                print(
+                    f"matrix: torch {release}: {part}: NOT FINISHED, its log is in {args.folder / release}", flush=True
+                )
                 continue
             skipped = sum(result["skipped"].values())
             counts = f"{result['passed']} passed, {skipped} skipped, {len(result['failed'])} failed"
@@ -101,7 +103,7 @@ def make_environment(release: str, folder: Path) -> Path | None:
 
 
 def run_tests(python: Path, part: str, deadline_s: float | None) -> dict[str, Any] | None:
-    """Run pytest with this Python; None if it did not end in time."""
+    """Run pytest with this Python; None if it did not end in time, or was interrupted."""
     report = python.parents[1] / "report.xml"
     report.unlink(missing_ok=True)
     started = time.monotonic()
@@ -109,9 +111,11 @@ def run_tests(python: Path, part: str, deadline_s: float | None) -> dict[str, An
     at = commit()
     with (python.parents[1] / "log.txt").open("a", encoding="utf-8") as log:
         try:
-            subprocess.run(command, cwd=ROOT, check=False, timeout=deadline_s, stdout=log, stderr=log)
+            done = subprocess.run(command, cwd=ROOT, check=False, timeout=deadline_s, stdout=log, stderr=log)
         except subprocess.TimeoutExpired:
             return None
+    if done.returncode not in (0, 1):  # interrupted, killed, or not started: the report is missing or incomplete
+        return None
     return {
         "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
         "commit": at,

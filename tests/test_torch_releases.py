@@ -1,6 +1,7 @@
 """The matrix of torch releases, and the comparison of two releases."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,26 @@ def test_results_are_kept_one_part_at_a_time_and_finished_ones_are_skipped(
     assert "## Not run with 2.9.1\n\n- `tests/a`\n- `tests/test_e.py`\n" in page
     assert "## Failed with 2.9.1\n\n- `tests/b/test_c.py::test_d`\n" in page
     assert "| 2.10.0 | 3.6.0 | | not run yet |" in page
+
+
+@pytest.mark.parametrize(("code", "kept"), [(0, True), (1, True), (2, False), (-9, False)])
+def test_an_interrupted_part_has_no_result(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    kept: bool,  # noqa: FBT001 - a case
+) -> None:
+    class Done:
+        returncode = code
+
+    def run(*_: object, **__: object) -> Done:
+        (tmp_path / "report.xml").write_text(REPORT)
+        return Done()
+
+    monkeypatch.setattr(torch_matrix, "commit", lambda: "abc")
+    monkeypatch.setattr(subprocess, "run", run)
+
+    assert (torch_matrix.run_tests(tmp_path / "bin/python", "tests/a", None) is not None) is kept
 
 
 def test_the_parts_are_all_tests() -> None:
