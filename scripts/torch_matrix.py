@@ -178,6 +178,7 @@ def matrix_page() -> str:
         "",
         "`make matrix` runs the tests with every supported release and writes this table.",
         "A test that cannot apply to a release is skipped, with the reason; no test is skipped because it fails.",
+        "A part is a folder of tests. A failed test is listed with the commit it ran at, until its part is run again.",
         "",
         "| torch | Triton | Python | Tests | Passed | Skipped | Failed | Date |",
         "|---|---|---|---|--:|--:|--:|---|",
@@ -201,8 +202,8 @@ def matrix_page() -> str:
         if missing:
             notes += ["", f"## Not run with {release}", "", *(f"- `{part}`" for part in missing)]
         if failed:
-            names = [test for part in parts.values() for test in part["failed"]]
-            notes += ["", f"## Failed with {release}", "", *(f"- `{test}`" for test in names)]
+            names = [f"- `{test}` at {part['commit']}" for part in parts.values() for test in part["failed"]]
+            notes += ["", f"## Failed with {release}", "", *names]
     return "\n".join([*lines, *notes]) + "\n"
 
 

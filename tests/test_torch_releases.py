@@ -95,7 +95,7 @@ def test_results_are_kept_one_part_at_a_time_and_finished_ones_are_skipped(
     assert "| 2.15.0+cu130 | 3.9.0 | 3.11.2 | all | 9 | 3 | 0 | 2026-11-17 |" in page
     assert "| 2.9.1+cu130 | 3.9.0 | 3.11.2 | 1 of 3 parts | 3 | 1 | 1 | 2026-11-17 |" in page
     assert "## Not run with 2.9.1\n\n- `tests/a`\n- `tests/test_e.py`\n" in page
-    assert "## Failed with 2.9.1\n\n- `tests/b/test_c.py::test_d`\n" in page
+    assert "## Failed with 2.9.1\n\n- `tests/b/test_c.py::test_d` at abc\n" in page
     assert "| 2.10.0 | 3.6.0 | | not run yet |" in page
 
 
