@@ -13,3 +13,4 @@ def supports_graphs():
 
 
 CUDA = Version(torch.version.cuda)
+print("CUDA", torch.version.cuda.split("."))

@@ -18,3 +18,8 @@ def major():
 
 if torch.version.hip is None:
     CUDA = Version(torch.version.cuda)
+
+print("CUDA", torch.version.cuda)
+print("CUDA", torch.version.cuda.split(".") if torch.version.cuda else "none")
+if torch.version.cuda:
+    print(torch.version.cuda.split("."))

@@ -54,7 +54,7 @@ _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 def check(source: Source) -> Iterator[SourceMatch]:
-    """Every such use in a condition, a returned or assigned value, or the arguments of a call."""
+    """Every such use in a condition, a returned or assigned value, or a statement that is a call."""
     if "version.cuda" not in source.text:
         return
     lines = [number for number, line in enumerate(source.text.split("\n"), 1) if "version.cuda" in line]
@@ -76,6 +76,8 @@ def _expressions(source: Source) -> Iterator[Site]:
             block = block.parent
         yield Site(site.node, "", site.scope, block)
     yield from source.returns
+    statements = {id(node.value) for node in ast.walk(source.tree) if isinstance(node, ast.Expr)}
+    yield from (site for sites in source.calls.values() for site in sites if id(site.node) in statements)
     for assignment in source.assignments:
         if assignment.value is not None:
             yield Site(assignment.value, "", assignment.scope, assignment.block)
