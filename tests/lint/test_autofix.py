@@ -9,6 +9,8 @@ from rocsolid.lint.autofix import fix_files
 from rocsolid.lint.options import Options
 from rocsolid.lint.project import lint
 
+CASES = Path(__file__).with_name("cases")
+
 pytest.importorskip("libcst")
 
 
@@ -32,6 +34,14 @@ def test_makes_a_zip_strict_in_place(tmp_path: Path) -> None:
     assert after == text.replace("zip(self.slots,  new)", "zip(self.slots,  new, strict=True)")
     (tmp_path / "m.py").write_text(after, encoding="utf-8")
     assert lint([tmp_path], Options(select=("SRC212",)), jobs=1, cache=None).findings == ()
+
+
+def test_replaces_nvidias_libdevice_by_the_common_one(tmp_path: Path) -> None:
+    text = (CASES / "cuda-libdevice-in-kernel/bad.py").read_text(encoding="utf-8")
+    after = fixed_text(tmp_path, text)
+
+    mixed = "from triton.language.extra.cuda import globaltimer, libdevice"  # not all of it exists elsewhere
+    assert after == text.replace("extra.cuda", "extra").replace(mixed.replace(".cuda", ""), mixed)
 
 
 def test_keeps_windows_line_endings(tmp_path: Path) -> None:

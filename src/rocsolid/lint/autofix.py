@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rocsolid.errors import InputError, MissingExtraError
 from rocsolid.model.finding import Autofix, Finding
@@ -11,6 +11,8 @@ from rocsolid.rules.engine import rule
 
 if TYPE_CHECKING:
     import libcst as cst
+
+    NodeT = TypeVar("NodeT", bound=cst.CSTNode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +63,19 @@ def _fixed_text(source: str, findings: Sequence[Finding]) -> str:
         def leave_Call(self, original_node: "cst.Call", updated_node: "cst.Call") -> "cst.Call":  # noqa: N802 - libcst's name
             kind, text = self._edit(original_node)
             if kind != "keyword":
-                return updated_node
+                return _renamed(updated_node, kind, text)
             name, _, value = text.partition("=")
             equal_sign = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
             argument = cst.Arg(keyword=cst.Name(name), value=cst.parse_expression(value), equal=equal_sign)
             return updated_node.with_changes(args=[*updated_node.args, argument])
+
+        def leave_Import(self, original_node: "cst.Import", updated_node: "cst.Import") -> "cst.Import":  # noqa: N802 - libcst's name
+            return _renamed(updated_node, *self._edit(original_node))
+
+        def leave_ImportFrom(  # noqa: N802 - libcst's name
+            self, original_node: "cst.ImportFrom", updated_node: "cst.ImportFrom"
+        ) -> "cst.ImportFrom":
+            return _renamed(updated_node, *self._edit(original_node))
 
         def leave_Assign(  # noqa: N802 - libcst's name
             self, original_node: "cst.Assign", updated_node: "cst.Assign"
@@ -74,6 +84,25 @@ def _fixed_text(source: str, findings: Sequence[Finding]) -> str:
             return cst.RemoveFromParent() if kind == "remove" and len(original_node.targets) == 1 else updated_node
 
     return MetadataWrapper(cst.parse_module(source)).visit(ApplyFixes()).code
+
+
+def _renamed(node: "NodeT", kind: str, text: str) -> "NodeT":
+    """The call or import with `old` replaced by `new` in the name that is called or imported."""
+    if kind != "replace":
+        return node
+    import libcst as cst
+
+    def renamed(name: cst.CSTNode) -> cst.BaseExpression:
+        old, _, new = text.partition("=")
+        return cst.parse_expression(cst.Module([]).code_for_node(name).replace(old, new))
+
+    if isinstance(node, cst.Call):
+        return node.with_changes(func=renamed(node.func))
+    if isinstance(node, cst.ImportFrom) and node.module is not None:
+        return node.with_changes(module=renamed(node.module))
+    if isinstance(node, cst.Import):
+        return node.with_changes(names=[name.with_changes(name=renamed(name.name)) for name in node.names])
+    return node
 
 
 def _position(finding: Finding) -> tuple[int, int]:

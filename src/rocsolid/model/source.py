@@ -136,7 +136,7 @@ class Assignment(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """An automatic fix: remove the statement, add a keyword argument, or replace the text of the node."""
+    """An automatic fix: remove the statement, add a keyword argument, or replace `old=new` in the name that is imported or called."""
 
     kind: str  # remove, keyword or replace
     text: str = ""
