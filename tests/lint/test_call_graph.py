@@ -143,6 +143,47 @@ def test_follows_module_compile_and_wrappers_of_the_project(tmp_path: Path) -> N
     assert found == {"f": "reachable", "g": "reachable", "Net.forward": "inside", "h": "anywhere"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def train(model): fast = torch.compile(model)\ndef main():\n    model = Net()\n    train(model)",
+        "def train(cfg, model): model.compile()\nmodel = Net().to('cuda').eval()\ntrain(1, model=model)",
+        "def gen(model, x):\n    with torch.cuda.graph(g):\n        y = model(x)\ngen(Net(), 1)",
+        "def train(model): torch.compile(model)\ndef run(model, n): train(model)\nrun(Net(), 3)",
+        """
+class Trainer:
+    def __init__(self, model): self.model = model
+    def fit(self): torch.compile(self.model)
+Trainer(Net()).fit()""",
+    ],
+)
+def test_follows_a_model_that_is_passed_as_an_argument(tmp_path: Path, text: str) -> None:
+    net = "class Net(torch.nn.Module):\n    def forward(self, x): return x.item()"
+    found = confidences(tmp_path, m=f"import torch\n{net}\n{text}\n")
+    (finding, *_) = lint([tmp_path], Options(), jobs=1, cache=None).findings
+
+    assert found == {"Net.forward": "reachable"}
+    assert len(finding.facts["chain"]) > 1  # type: ignore[arg-type]
+
+
+def test_a_parameter_that_gets_several_classes_is_not_followed(tmp_path: Path) -> None:
+    found = confidences(
+        tmp_path,
+        m="""
+            import torch
+            class A(torch.nn.Module):
+                def forward(self, x): return x.item()
+            class B(torch.nn.Module):
+                def forward(self, x): return x.item()
+            def train(model): torch.compile(model)
+            train(A())
+            train(B())
+        """,
+    )
+
+    assert found == {"A.forward": "anywhere", "B.forward": "anywhere"}
+
+
 def test_code_that_is_not_traced_has_no_findings(tmp_path: Path) -> None:
     found = confidences(
         tmp_path,

@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from rocsolid.lint.facts import ClassFacts, FileFacts, FunctionFacts
-from rocsolid.lint.regions import SCOPE_MARK
+from rocsolid.lint.facts import ClassFacts, FileFacts, FunctionFacts, PassedFunction
+from rocsolid.lint.regions import SCOPE_MARK, Wrapper
 from rocsolid.model.source import Region
 
 # Calls into these packages are not followed: torch.compile treats their functions as single operations or does not trace them.
@@ -83,31 +83,72 @@ class CallGraph:
                         queue.append((callee, CallPath(path.region, (*path.chain, self._label(callee)))))
 
     def _region_starts(self) -> Iterator[tuple[FunctionRef, CallPath]]:
-        wrappers: dict[str, list[tuple[FunctionRef, Region, int]]] = {}
+        passed: dict[str, list[tuple[str, PassedFunction]]] = {}
         for file, facts in self.starting_files:
             for start in facts.region_starts:
                 for function_ref in self._targets(file, start.scope, start.target):
                     yield function_ref, CallPath(start.region, (self._label(function_ref),))
-            for wrapper in facts.wrappers:
-                last_name = wrapper.function.rpartition(".")[2]
-                function_ref = FunctionRef(file, wrapper.function)
-                wrappers.setdefault(last_name, []).append((function_ref, wrapper.region, wrapper.position))
+            for argument in facts.passed_functions:
+                passed.setdefault(argument.receiver.rpartition(".")[2], []).append((file, argument))
         for file, facts in self.starting_files:
-            yield from self._passed_to_wrappers(file, facts, wrappers)
+            for wrapper in facts.wrappers:
+                yield from self._passed_to_wrapper(file, wrapper, passed)
             yield from self._called_in_captures(file, facts)
 
-    def _passed_to_wrappers(
-        self, file: str, facts: FileFacts, wrappers: Mapping[str, list[tuple[FunctionRef, Region, int]]]
+    def _passed_to_wrapper(
+        self, file: str, wrapper: Wrapper, passed: Mapping[str, list[tuple[str, PassedFunction]]]
     ) -> Iterator[tuple[FunctionRef, CallPath]]:
-        """Yield the functions that are passed to a function that compiles or captures its argument."""
-        for passed in facts.passed_functions:
-            for wrapper, region, position in wrappers.get(passed.receiver.rpartition(".")[2], ()):
-                if position != passed.position:
+        """Yield the functions that are passed to a function that compiles or captures its argument.
+
+        An argument that is itself a parameter is followed to the callers. A model counts only if it is the only class that
+        the project passes there.
+        """
+        models: dict[FunctionRef, CallPath] = {}
+        seen = {(file, wrapper.function, wrapper.position)}
+        queue: deque[tuple[FunctionRef, int, tuple[str, ...]]] = deque()
+        queue.append((FunctionRef(file, wrapper.function), wrapper.position, ()))
+        while queue:
+            receiver, position, inner_chain = queue.popleft()
+            chain = (self._label(receiver), *inner_chain)
+            for passing_file, argument in passed.get(_called_name(receiver), ()):
+                caller = FunctionRef(passing_file, argument.scope)
+                if position != self._position(receiver, argument) or receiver not in self.callees(
+                    caller, argument.receiver
+                ):
                     continue
-                if wrapper not in self.callees(FunctionRef(file, passed.scope), passed.receiver):
+                parameter = self._parameter_position(caller, argument.argument)
+                if parameter is not None:
+                    key = (passing_file, argument.scope, parameter)
+                    if key not in seen and len(chain) < _MAX_DEPTH:
+                        queue.append((caller, parameter, chain))
+                    seen.add(key)
                     continue
-                for function_ref in self._targets(file, passed.scope, passed.argument):
-                    yield function_ref, CallPath(region, (self._label(wrapper), self._label(function_ref)))
+                for function_ref in self._targets(passing_file, argument.scope, argument.argument):
+                    path = CallPath(wrapper.region, (*chain, self._label(function_ref)))
+                    if self._is_object(caller, argument.argument):
+                        models.setdefault(function_ref, path)
+                    else:
+                        yield function_ref, path
+        if len(models) == 1:
+            yield from models.items()
+
+    def _position(self, receiver: FunctionRef, argument: PassedFunction) -> int:
+        """Return the position at which a function gets an argument, without `self`."""
+        params = self._params(receiver)
+        return params.index(argument.keyword) if argument.keyword in params else argument.position
+
+    def _parameter_position(self, function_ref: FunctionRef, name: str) -> int | None:
+        """Return the position of a parameter that the function has under this name and does not assign; else None."""
+        function, params = self._function(function_ref), self._params(function_ref)
+        return params.index(name) if function and name in params and name not in function.bindings else None
+
+    def _params(self, function_ref: FunctionRef) -> tuple[str, ...]:
+        function = self._function(function_ref)
+        params = function.params if function else ()
+        return params[1:] if params[:1] in (("self",), ("cls",)) else params
+
+    def _is_object(self, caller: FunctionRef, argument: str) -> bool:
+        return argument.endswith("()") or self._assigned_expression(caller, argument).endswith("()")
 
     def _called_in_captures(self, file: str, facts: FileFacts) -> Iterator[tuple[FunctionRef, CallPath]]:
         if not facts.may_capture:
@@ -325,6 +366,12 @@ class CallGraph:
             if not enclosing:
                 return ""
             enclosing = enclosing.rpartition(".")[0]
+
+
+def _called_name(function_ref: FunctionRef) -> str:
+    """Return the last part of the name by which a function is called; for `__init__`, that of its class."""
+    owner, _, name = function_ref.name.rpartition(".")
+    return owner.rpartition(".")[2] if name == "__init__" else name
 
 
 def _external_prefixes(packages: set[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rocsolid.lint.allow_comments import find_allow_comments
 from rocsolid.lint.facts import FileFacts, PassedFunction, RuleMatch
-from rocsolid.lint.regions import SCOPE_MARK, lambda_target, may_capture, region_starts, wrappers
+from rocsolid.lint.regions import SCOPE_MARK, lambda_target, may_capture, passed_models, region_starts, wrappers
 from rocsolid.model.source import Scope, Site, Source, full_name
 
 # Decorators of functions that torch.compile does not trace into. A decorator with `cache` in its name counts too: such a function
@@ -58,7 +58,7 @@ def collect_facts(source: Source, text: str, matches: Sequence[RuleMatch], *, pa
         allows=tuple(find_allow_comments(text)),
         region_starts=tuple(region_starts(source)),
         wrappers=tuple(wrappers(source)),
-        passed_functions=tuple(_passed_functions(source)),
+        passed_functions=(*_passed_functions(source), *map(PassedFunction._make, passed_models(source))),
         may_capture=may_capture(source),
         symbols_json=json.dumps(_symbols_data(source), separators=(",", ":")),
     )

@@ -72,13 +72,14 @@ class RuleMatch(NamedTuple):
 
 
 class PassedFunction(NamedTuple):
-    """A function or class that is passed to another function, or decorated by it."""
+    """A function, class or model that is passed to another function, or decorated by it."""
 
     receiver: str  # name of the function that gets it
     argument: str  # as `RegionStart.target`
-    position: int
+    position: int  # -1: passed by keyword
     scope: str
     line: int
+    keyword: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

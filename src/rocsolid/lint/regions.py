@@ -24,6 +24,12 @@ COMPILERS: Final = {
 SCOPE_MARK: Final = "="
 
 
+# Parameters with one of these words in their name may be passed on to a function that compiles or captures them.
+_MODEL_WORDS: Final = frozenset(
+    {"model", "module", "net", "network", "policy", "transformer", "unet", "vae", "encoder", "decoder"}
+)
+
+
 class RegionStart(NamedTuple):
     """A place where a function is compiled or captured."""
 
@@ -89,6 +95,46 @@ def lambda_target(node: ast.Lambda, scope: Scope) -> str:
     return f"{SCOPE_MARK}{name}"
 
 
+def passed_models(source: Source) -> Iterator[tuple[str, str, int, str, int, str]]:
+    """Yield the objects and parameters that are passed to a call and may be a model, as the fields of `PassedFunction`."""
+    objects = {(a.scope.name, a.name) for a in source.assignments if a.value is not None and _created_class(a.value)}
+    for sites in source.calls.values():
+        for site in sites:
+            if site.name.startswith(("torch.", "?")):
+                continue
+            for position, value in enumerate(site.call.args[:3]):
+                if argument := _model(value, site.scope, objects):
+                    yield site.name, argument, position, site.scope.name, site.line, ""
+            for keyword in site.call.keywords:
+                if keyword.arg and (argument := _model(keyword.value, site.scope, objects)):
+                    yield site.name, argument, -1, site.scope.name, site.line, keyword.arg
+
+
+def _model(value: ast.expr, scope: Scope, objects: set[tuple[str, str]]) -> str:
+    """Return `Net()` for an object, the name of a variable that has one, or that of a parameter that may be a model."""
+    if isinstance(value, ast.Call):
+        created = _created_class(value)
+        return f"{created}()" if created else ""
+    if not isinstance(value, ast.Name):
+        return ""
+    for enclosing in scope.self_and_parents():
+        if (enclosing.name, value.id) in objects:
+            return value.id
+        if value.id in enclosing.params:
+            return value.id if not _MODEL_WORDS.isdisjoint(value.id.lower().split("_")) else ""
+    return ""
+
+
+def _created_class(value: ast.expr) -> str:
+    """Return the class of `Net()` or `Net().to(device).eval()`, by its capital letter; empty for anything else."""
+    while isinstance(value, ast.Call):
+        name = _dotted(value.func)
+        if name.rpartition(".")[2][:1].isupper():
+            return name
+        value = value.func.value if isinstance(value.func, ast.Attribute) else value.func
+    return ""
+
+
 def _dotted(node: ast.expr) -> str:
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -108,16 +154,26 @@ def wrappers(source: Source) -> Iterator[Wrapper]:
     """Yield the functions that compile one of their parameters, or call it inside a capture."""
     for name, region in COMPILERS.items():
         for site in source.calls_to(name):
-            if site.call.args and isinstance(site.call.args[0], ast.Name):
-                yield from _wrapper_of_parameter(site, site.call.args[0].id, region)
+            if site.call.args:
+                yield from _wrapper_of_parameter(site, _dotted(site.call.args[0]), region, source)
+    for site in source.methods("compile"):
+        if isinstance(site.call.func, ast.Attribute):  # `model.compile()`
+            yield from _wrapper_of_parameter(site, _dotted(site.call.func.value), Region.COMPILED, source)
     for sites in source.calls.values() if may_capture(source) else ():
         for site in sites:
-            if site.block is not None and site.block.captured and isinstance(site.call.func, ast.Name):
-                yield from _wrapper_of_parameter(site, site.call.func.id, Region.CAPTURED)
+            if site.block is not None and site.block.captured:
+                yield from _wrapper_of_parameter(site, _dotted(site.call.func), Region.CAPTURED, source)
 
 
-def _wrapper_of_parameter(site: Site, name: str, region: Region) -> Iterator[Wrapper]:
+def _wrapper_of_parameter(site: Site, name: str, region: Region, source: Source) -> Iterator[Wrapper]:
+    """Yield the function that has `name` as a parameter; for `self.model`, the `__init__` that stores a parameter there."""
     scope: Scope | None = site.scope
+    owner = scope.enclosing_class if scope is not None and name.startswith("self.") else None
+    if owner is not None:
+        stores = [a for a in source.assignments if a.name == name and a.scope.name == f"{owner.name}.__init__"]
+        if len(stores) != 1 or not isinstance(stores[0].value, ast.Name):
+            return
+        scope, name = stores[0].scope, stores[0].value.id
     while scope is not None:
         if scope.kind == "function" and name in scope.params:
             position = scope.params.index(name)
