@@ -61,6 +61,21 @@ def test_text_shows_line_caret_chain_why_and_fix(project: Path) -> None:
         assert lines in ran.out
 
 
+@pytest.mark.parametrize("before", [10, 80, 200])
+def test_a_long_line_is_scrolled_to_the_marked_expression(tmp_path: Path, before: int) -> None:
+    text = "x" * before
+    (tmp_path / "m.py").write_text(
+        f'import torch\n{text} = 1; torch.compile(m, mode="reduce-overhead", options={{"a": 1}})\n'
+    )
+    lines = lint(tmp_path, "--select", "mode-with-options").out.splitlines()
+    carets = next(line for line in lines if line.strip().startswith("^"))
+    code = lines[lines.index(carets) - 1]
+
+    assert len(carets) <= 100
+    assert len(code) <= 100
+    assert code[carets.index("^") :].startswith('"reduce-overhead"')
+
+
 def test_exit_codes_follow_fail_on_and_confidence(project: Path) -> None:
     assert lint(project, "--fail-on", "critical").code == 0
     assert lint(project, "--fail-on", "never").code == 0

@@ -14,6 +14,7 @@ from rocsolid.rules.engine import RuleFile, source_rules
 MAX_LINE_BYTES: Final = 1_000_000
 MAX_FILE_BYTES: Final = 20_000_000
 _MAX_LINE_CHARACTERS: Final = 160  # of a source line in a report
+_MAX_MARKED_COLUMN: Final = 1000  # a line is kept up to the end of the marked expression
 
 
 def check_text(
@@ -87,4 +88,5 @@ def _match(code: str, found: SourceMatch, line: str, *, shell: bool) -> RuleMatc
         start = len(data[: found.column - 1].decode(errors="replace"))
         end = len(data[: found.end_column - 1].decode(errors="replace")) if found.end_column else len(line)
     indent = len(line) - len(line.lstrip())
-    return RuleMatch(code=code, found=found, line=line[: indent + _MAX_LINE_CHARACTERS], start=start, end=end)
+    length = max(indent + _MAX_LINE_CHARACTERS, min(end, _MAX_MARKED_COLUMN))
+    return RuleMatch(code=code, found=found, line=line[:length], start=start, end=end)

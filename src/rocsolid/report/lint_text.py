@@ -40,8 +40,8 @@ def _finding(finding: Finding, terminal: Terminal, *, full: bool) -> str:
 
 def _rows(finding: Finding, terminal: Terminal, *, full: bool) -> Iterator[str]:
     yield terminal.wrap(finding.message, indent="  ")
-    for line in code_lines(finding):
-        yield terminal.paint(f"    {line}"[: terminal.width], "cyan")
+    for line in _scrolled(code_lines(finding), terminal.width - 4):
+        yield terminal.paint(f"    {line}", "cyan")
     if chain := chain_of(finding):
         yield terminal.wrap(" → ".join(chain), indent=_INDENT, first="  via  ")
     if full:
@@ -61,6 +61,15 @@ def code_lines(finding: Finding) -> list[str]:
         return lines
     text = str(finding.facts.get("text", ""))
     return [text] if text else []
+
+
+def _scrolled(lines: list[str], width: int) -> list[str]:
+    """Cut the lines to a width; what comes before the marked expression is left out where it would not fit."""
+    carets = lines[-1] if len(lines) > 1 else ""
+    if len(carets) <= width:
+        return [line[:width] for line in lines]
+    skip = max(min(len(carets) - width, carets.index("^") - 1), 0)
+    return [f"…{lines[0][skip + 1 :]}"[:width], carets[skip:][:width]]
 
 
 def chain_of(finding: Finding) -> list[str]:
