@@ -76,6 +76,29 @@ def test_a_long_line_is_scrolled_to_the_marked_expression(tmp_path: Path, before
     assert code[carets.index("^") :].startswith('"reduce-overhead"')
 
 
+def test_a_target_judges_settings_for_its_platform(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        "export TORCHINDUCTOR_MAX_AUTOTUNE=1\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n"
+    )
+    (tmp_path / "m.py").write_text("import torch\ntorch._inductor.config.triton.cudagraphs = True\n")
+    without = lint(tmp_path, "--all-files", "--output", "json")
+    rocm = lint(tmp_path, "--all-files", "--target", "gfx942@7.2.1", "--output", "json")
+    cuda = lint(tmp_path, "--all-files", "--target", "sm_90", "--output", "json")
+
+    def severities(ran: Ran) -> dict[str, str]:
+        return {f["subject"]: f["severity"] for f in json.loads(ran.out)["findings"]}
+
+    assert severities(without) == {}
+    assert severities(cuda) == {"TORCHINDUCTOR_MAX_AUTOTUNE": "warning"}
+    assert severities(rocm) == {
+        "inductor.triton.cudagraphs": "critical",
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "critical",
+        "PYTORCH_CUDA_ALLOC_CONF": "critical",
+    }
+    assert "values of settings judged for gfx942" in " ".join(lint(tmp_path, "--target", "gfx942").out.split())
+    assert "unknown" in lint(tmp_path, "--target", "mi-nothing").err
+
+
 def test_exit_codes_follow_fail_on_and_confidence(project: Path) -> None:
     assert lint(project, "--fail-on", "critical").code == 0
     assert lint(project, "--fail-on", "never").code == 0

@@ -21,6 +21,7 @@ def lint(  # noqa: PLR0913 - the options of the command
     baseline: str | Path | None = None,
     config: str | Path | None = None,
     all_files: bool | None = None,
+    target: str | None = None,
     jobs: int | None = None,
     cache: bool = True,
 ) -> LintRecord:
@@ -38,6 +39,8 @@ def lint(  # noqa: PLR0913 - the options of the command
         baseline: a file of known findings, which are not reported.
         config: a pyproject.toml to read instead of the nearest; an empty string reads none.
         all_files: also report findings in tests, benchmarks, examples and scripts.
+        target: a GPU, for example `gfx942` or `gfx942@7.2.1`; values of settings that cause problems there are reported with
+            their severity on that GPU.
         jobs: number of worker processes; default: one per CPU core.
         cache: store the facts of unchanged files in `.rocsolid/`.
 
@@ -62,6 +65,7 @@ def lint(  # noqa: PLR0913 - the options of the command
         exclude=_tuple(exclude),
         baseline=str(baseline) if baseline is not None else None,
         all_files=all_files,
+        target=target,
     )
     return run_lint(files, options, root=pyproject.parent if pyproject else Path(), jobs=jobs, cache=cache)
 

@@ -4,6 +4,7 @@ Examples:
   rocsolid lint src                                findings in compiled or captured code, and in functions it calls
   rocsolid lint src --confidence anywhere          findings in all code
   rocsolid lint src --select SRC2 --ignore SRC213  rules by prefix of a code, by code or by name
+  rocsolid lint src --target gfx942                also settings that cause problems on that GPU
   rocsolid lint . --all-files                      also tests, benchmarks, examples and scripts
   rocsolid lint src --diff                         show what --fix would change
   rocsolid lint src --write-baseline known.json    store all current findings
@@ -11,7 +12,7 @@ Examples:
   rocsolid lint src --output sarif --out lint.sarif
 
 The comment `# rocsolid: allow[hazard-name] reason` allows a finding on its line. `[tool.rocsolid.lint]` in pyproject.toml
-sets select, ignore, exclude, confidence, fail-on, baseline, all-files and per-file-ignores.
+sets select, ignore, exclude, confidence, fail-on, baseline, target, all-files and per-file-ignores.
 
 """
 
@@ -50,6 +51,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--all-files", action="store_true", default=None, help="also tests, benchmarks, examples and scripts"
+    )
+    parser.add_argument(
+        "--target", metavar="CHIP[@RELEASE]", help="judge values of settings for this GPU, for example gfx942@7.2.1"
     )
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="do not report the findings in FILE")
     parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write all findings to FILE, exit code 0")
@@ -101,6 +105,7 @@ def _lint(args: argparse.Namespace) -> "tuple[Options, LintRecord]":
         confidence=args.confidence,
         fail_on=args.fail_on,
         all_files=args.all_files,
+        target=args.target,
         baseline="" if args.write_baseline else str(args.baseline) if args.baseline else None,
     )
     root = file.parent if file else Path()

@@ -6,12 +6,16 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
+from rocsolid.catalog.chips import parse_pretended_chip
+from rocsolid.catalog.support import TESTED_TORCH
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.model.codec import parse_toml, read_text
+from rocsolid.model.environment import Device, Environment, ProbeMode, TorchBuild
 from rocsolid.model.finding import Rule
 from rocsolid.model.source import Confidence
 from rocsolid.rules.engine import rule
 
+_TEXT_KEYS: Final = ("confidence", "fail-on", "baseline", "target")
 _MAX_BYTES: Final = 16 << 20
 FAIL_ON: Final = ("critical", "warning", "info", "never")
 
@@ -28,6 +32,7 @@ class Options:
     baseline: str = ""
     all_files: bool = False  # also tests, benchmarks, examples and scripts
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    target: str = ""  # CHIP[@RELEASE]; values of settings are judged for that GPU
 
     def __post_init__(self) -> None:
         if self.confidence.upper() not in Confidence.__members__:
@@ -35,6 +40,8 @@ class Options:
             raise UnknownNameError(kind="confidence", name=self.confidence, known=known)
         if self.fail_on not in FAIL_ON:
             raise UnknownNameError(kind="severity for fail-on", name=self.fail_on, known=FAIL_ON)
+        if self.target:
+            parse_pretended_chip(self.target)  # raises UnknownNameError with the known chips
         for name in (*self.select, *self.ignore, *(n for names in self.per_file_ignores.values() for n in names)):
             if not _is_prefix(name):
                 rule(name)  # raises UnknownNameError with similar names
@@ -43,6 +50,28 @@ class Options:
     def min_confidence(self) -> Confidence:
         """Findings below this confidence are not reported."""
         return Confidence[self.confidence.upper()]
+
+    @property
+    def target_environment(self) -> Environment | None:
+        """A machine with the target's GPU and the newest torch that was tested, so not with the one that happens to be here; or None."""
+        if not self.target:
+            return None
+        target = parse_pretended_chip(self.target)
+        chip = target.chip
+        device = Device(
+            index=0, name=chip.product, arch=chip.arch, memory_bytes=chip.memory_gib << 30, platform=chip.platform
+        )
+        return Environment(
+            taken_at="",
+            probe_mode=ProbeMode.STATIC,
+            platform=chip.platform,
+            rocm_version=target.rocm,
+            cuda_version=target.cuda,
+            python="",
+            torch=TorchBuild(version=max(TESTED_TORCH), hip=target.hip, cuda=target.cuda),
+            devices=(device,),
+            pretended=str(target),
+        )
 
     def includes(self, rule: Rule, file: str) -> bool:
         """Whether findings of that rule in that file are reported."""
@@ -86,7 +115,7 @@ def read_options(file: Path | None, **overrides: Any) -> Options:  # noqa: ANN40
 def _value(key: str, value: object, file: Path | None) -> object:
     if key == "baseline" and isinstance(value, str) and file:
         return str(file.parent / value)  # relative to pyproject.toml
-    if key in ("confidence", "fail-on", "baseline") and isinstance(value, str):
+    if key in _TEXT_KEYS and isinstance(value, str):
         return value
     if key == "all-files" and isinstance(value, bool):
         return value
@@ -95,7 +124,7 @@ def _value(key: str, value: object, file: Path | None) -> object:
     if key == "per-file-ignores" and isinstance(value, dict) and all(isinstance(n, list) for n in value.values()):
         return {str(pattern): tuple(map(str, names)) for pattern, names in value.items()}
     kinds = {"per-file-ignores": "a table", "all-files": "true or false"}
-    expected = kinds.get(key, "text" if key in ("confidence", "fail-on", "baseline") else "a list")
+    expected = kinds.get(key, "text" if key in _TEXT_KEYS else "a list")
     msg = f"{file}: {key} in [tool.rocsolid.lint] is {value!r}; expected {expected}"
     raise InputError(msg)
 

@@ -24,6 +24,7 @@ from rocsolid.model.source import Confidence, Region, SourceMatch
 from rocsolid.rules import check_crashed
 from rocsolid.rules.engine import RuleFile, source_rules
 from rocsolid.rules.source.allow import allow_without_reason, unused_allow
+from rocsolid.rules.source.compile import harmful_value
 
 
 def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | None) -> LintRecord:
@@ -67,6 +68,7 @@ def _record(
         files=len(facts) - len(errors),
         lines=sum(f.lines for f in facts.values()),
         confidence=options.confidence,
+        target=options.target,
         allowed=sum(_allow_index(match, f) is not None for f in facts.values() for match in f.matches if f.allows),
         in_baseline=in_baseline,
         below_confidence=len(findings) - len(kept),
@@ -119,6 +121,7 @@ def _findings(
         m.found.facts["variable"] for f in facts.values() for m in f.matches if "variable" in m.found.facts
     }
     read_by_project = variables_read(set_by_project, roots)
+    target = options.target_environment
     for display_path, file in facts.items():
         role = roles[display_path]
         used_allows: set[int] = set()
@@ -134,6 +137,8 @@ def _findings(
                 continue
             if match.found.on_rocm and guards.exclude(match.found, display_path):
                 continue
+            if target and match.code == harmful_value.RULE.code:
+                match = match._replace(found=harmful_value.on_target(match.found, target))  # noqa: PLW2901 - the same match
             confidence, path = _confidence(match.found, display_path, graph)
             is_sure = confidence >= options.min_confidence
             yield _finding(match, rule_file, display_path, role, confidence, path) if is_sure else None, role

@@ -32,6 +32,7 @@ class LintRecord(NotebookResult):
     files: int = 0
     lines: int = 0
     confidence: str = "reachable"
+    target: str = ""  # the GPU for which values of settings were judged
     allowed: int = 0  # by comments
     in_baseline: int = 0
     below_confidence: int = 0

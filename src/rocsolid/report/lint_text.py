@@ -81,6 +81,7 @@ def chain_of(finding: Finding) -> list[str]:
 def _summary(record: LintRecord, terminal: Terminal) -> str:
     read = f"{_count(record.files, 'file')}, {_count(record.lines, 'line')}"
     left_out = [
+        f"values of settings judged for {record.target}" if record.target else "",
         f"{_count(record.allowed, 'finding')} allowed by comments" if record.allowed else "",
         f"{_count(record.in_baseline, 'finding')} in the baseline" if record.in_baseline else "",
         f"{_count(record.below_confidence, 'less certain finding')} hidden: they depend on where and how the code runs (show with --confidence anywhere)"

@@ -6,8 +6,9 @@ harmful values in rocsolid's catalogue.
 
 ## Why it matters
 The catalogue records on which platforms each value causes hangs, crashes, wrong results or slowdowns, with evidence.
-Source code does not show which machine it runs on, so a value that is harmful on only one platform is INFO here.
-`rocsolid probe` checks the machine.
+Source code does not show which machine it runs on, so a value that is harmful on only one platform is INFO here and shown only
+with `--confidence anywhere`. `rocsolid lint --target gfx942` reports it with its severity on that GPU, and `rocsolid probe` checks
+the machine.
 
 ## Example
     import os
@@ -23,9 +24,13 @@ Source code does not show which machine it runs on, so a value that is harmful o
 When the code never runs where the value causes problems.
 """
 
+import ast
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 
 from rocsolid.catalog.registry import find
+from rocsolid.model.environment import Environment
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
 from rocsolid.model.setting import EVERYWHERE, Hazard, Owner, Setting, same
@@ -85,6 +90,23 @@ def _harmful_matches(
         harm=hazard.why,
         platforms="all platforms" if hazard.when == EVERYWHERE else str(hazard.when),
     )
+
+
+def on_target(found: SourceMatch, target: Environment) -> SourceMatch:
+    """The match with the severity that its value has on the target; unchanged if the value is harmless there."""
+    setting = find(found.subject)
+    text = found.facts["value"]
+    values = [text] if setting is None or setting.variable is None else [text, _setting_value(setting, text)]
+    if found.subject == getattr(setting, "id", ""):  # assigned in Python: the text is a literal
+        with suppress(ValueError, SyntaxError):
+            values.append(ast.literal_eval(text))
+    hazards = (
+        [h for h in setting.hazards if h.when.holds(target) and any(_matches(h, v) for v in values)] if setting else []
+    )
+    if not hazards:
+        return found
+    facts = {**found.facts, "harm": hazards[0].why, "platforms": str(hazards[0].when)}
+    return replace(found, severity=hazards[0].severity.name, uncertain=False, facts=facts)
 
 
 def _matches(hazard: Hazard, value: object) -> bool:
