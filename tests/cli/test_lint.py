@@ -99,6 +99,22 @@ def test_a_target_judges_settings_for_its_platform(tmp_path: Path) -> None:
     assert "unknown" in lint(tmp_path, "--target", "mi-nothing").err
 
 
+def test_files_whose_rocm_rules_are_skipped_are_named(tmp_path: Path) -> None:
+    (tmp_path / "infer.py").write_text(
+        "import torch\nimport tensorrt\nnew = torch.cuda.get_device_capability()[0] >= 9\n"
+        "class Engine: pass\ndef build(): tensorrt.Builder()\n"
+    )
+    (tmp_path / "other.py").write_text("import tensorrt\n")
+
+    assert (
+        "ROCm rules skipped in 1 file (infer.py imports tensorrt); show with --confidence anywhere\n"
+        in lint(tmp_path).out
+    )
+    shown = lint(tmp_path, "--confidence", "anywhere").out
+    assert "capability-check-assumes-nvidia" in shown
+    assert "skipped" not in shown
+
+
 def test_exit_codes_follow_fail_on_and_confidence(project: Path) -> None:
     assert lint(project, "--fail-on", "critical").code == 0
     assert lint(project, "--fail-on", "never").code == 0

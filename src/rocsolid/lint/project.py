@@ -65,6 +65,9 @@ def _record(
     return LintRecord(
         findings=tuple(new),
         skipped=tuple(SkippedFile(file=file, reason=reason) for file, reason in sorted({**skipped, **errors}.items())),
+        rocm_rules_skipped=()
+        if options.min_confidence is Confidence.ANYWHERE
+        else tuple(_for_one_vendor(files, facts, options)),
         files=len(facts) - len(errors),
         lines=sum(f.lines for f in facts.values()),
         confidence=options.confidence,
@@ -74,6 +77,19 @@ def _record(
         below_confidence=len(findings) - len(kept),
         in_other_files=sum(finding is not None for finding, _ in candidates) - len(kept),
     )
+
+
+def _for_one_vendor(
+    files: Sequence[SourceFile], facts: Mapping[str, FileFacts], options: Options
+) -> Iterator[SkippedFile]:
+    """Yield the files that import NVIDIA's packages and for that reason have no findings about ROCm."""
+    rules = {file.rule.code: file.rule for file in source_rules()}
+    for file in files if options.all_files else (file for file in files if not file.role):
+        for match in facts[file.display_path].matches:
+            reason = match.found.facts.get("one_vendor")
+            if reason and options.includes(rules[match.code], file.display_path):
+                yield SkippedFile(file=file.display_path, reason=reason)
+                break
 
 
 def _sort_key(finding: Finding) -> tuple[bool, str, int, str, int, str]:

@@ -29,6 +29,7 @@ class LintRecord(NotebookResult):
 
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedFile, ...] = ()
+    rocm_rules_skipped: tuple[SkippedFile, ...] = ()  # files for NVIDIA only, in which rules about ROCm found something
     files: int = 0
     lines: int = 0
     confidence: str = "reachable"

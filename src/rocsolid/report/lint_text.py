@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from rocsolid.model.code_line import CodeLine
 from rocsolid.model.codec import decode
 from rocsolid.model.finding import Finding, Severity
-from rocsolid.model.lint import LintRecord
+from rocsolid.model.lint import LintRecord, SkippedFile
 from rocsolid.report.probe_text import summary_line
 from rocsolid.report.terminal import Terminal
 
 _INDENT = " " * 7
+_MAX_NAMED = 3  # files in one line
 _OTHER_FILES = "In tests, benchmarks, examples and scripts:"
 
 
@@ -26,6 +27,8 @@ def lint_text(record: LintRecord, terminal: Terminal, *, verbose: bool = False) 
         explained.add(reason)
     if record.skipped:
         blocks.append("\n".join(f"skipped {skipped.file}: {skipped.reason}" for skipped in record.skipped))
+    if record.rocm_rules_skipped:
+        blocks.append(terminal.wrap(_rocm_rules_skipped(record.rocm_rules_skipped)))
     blocks.append(_summary(record, terminal))
     return "\n\n".join(blocks) + "\n"
 
@@ -76,6 +79,12 @@ def chain_of(finding: Finding) -> list[str]:
     """The calls from the compiled or captured function to the finding; empty where the finding is in that function itself."""
     chain = finding.facts.get("chain")
     return [str(step) for step in chain] if isinstance(chain, list) and len(chain) > 1 else []
+
+
+def _rocm_rules_skipped(files: tuple[SkippedFile, ...]) -> str:
+    named = ", ".join(f"{skipped.file} {skipped.reason}" for skipped in files[:_MAX_NAMED])
+    more = f" and {len(files) - _MAX_NAMED:,} more" if len(files) > _MAX_NAMED else ""
+    return f"ROCm rules skipped in {_count(len(files), 'file')} ({named}{more}); show with --confidence anywhere"
 
 
 def _summary(record: LintRecord, terminal: Terminal) -> str:

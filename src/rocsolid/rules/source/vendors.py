@@ -57,10 +57,18 @@ def match_on_rocm(
     models: bool = True,
     **details: Any,  # noqa: ANN401 - those of match_at
 ) -> Iterator[SourceMatch]:
-    """A match that counts only where the code runs on AMD GPUs. Yields nothing if the file shows that it does not."""
-    if not is_for_one_vendor(source) and not is_vendor_specific(site, source, models=models):
-        guards = tuple(sorted(set(_imported_conditions(site, source))))
-        yield replace(match_at(site, subject, **details), on_rocm=True, guards=guards)
+    """A match that counts only where the code runs on AMD GPUs. Yields nothing if the code shows that it does not.
+
+    In a file that only imports NVIDIA's packages the match is uncertain, and its fact `one_vendor` says why.
+    """
+    imported = imported_nvidia_package(source)
+    if (is_for_one_vendor(source) and not imported) or is_vendor_specific(site, source, models=models):
+        return
+    guards = tuple(sorted(set(_imported_conditions(site, source))))
+    match = replace(match_at(site, subject, **details), on_rocm=True, guards=guards)
+    if imported:
+        match = replace(match, uncertain=True, facts={**match.facts, "one_vendor": f"imports {imported}"})
+    yield match
 
 
 def is_vendor_specific(site: Site | Assignment, source: Source, *, models: bool = True) -> bool:
@@ -184,12 +192,24 @@ def _is_named_after_vendor(scope: Scope, *, models: bool) -> bool:
 @lru_cache(maxsize=64)
 def is_for_one_vendor(source: Source) -> bool:
     """Whether a file is for one vendor only, by its name or because it imports NVIDIA's packages at its top."""
+    return _is_for_one_vendor_by_text(source) or bool(imported_nvidia_package(source))
+
+
+def _is_for_one_vendor_by_text(source: Source) -> bool:
     if not _AMD_NAMES.isdisjoint(re.split(r"[/_.]", source.file.lower())):
         return True
     if any(word in source.text for word in ("multimem.", "NVLS", "nvls", "tcgen05")):
         return True  # instructions and links that only NVIDIA's GPUs have
-    imported = (s.name for s in source.imports if s.scope.kind == "module" and s.block is None)
-    return source.for_another_vendor or any(name.partition(".")[0] in _NVIDIA_PACKAGES for name in imported)
+    return source.for_another_vendor
+
+
+@lru_cache(maxsize=64)
+def imported_nvidia_package(source: Source) -> str:
+    """The package of NVIDIA that a file imports at its top, if only that shows that the file is for NVIDIA; else empty."""
+    if _is_for_one_vendor_by_text(source):
+        return ""
+    imported = (s.name.partition(".")[0] for s in source.imports if s.scope.kind == "module" and s.block is None)
+    return next((package for package in imported if package in _NVIDIA_PACKAGES), "")
 
 
 def is_true_on_rocm(condition: ast.expr) -> bool | None:
