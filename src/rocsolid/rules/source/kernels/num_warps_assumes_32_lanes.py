@@ -38,7 +38,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     message="`{subject}` is 2048 threads or more on AMD's data-centre GPUs; at most 1024 can launch",
     why="{why}",
-    fix="Use at most 16 warps on ROCm: [4, 8, 16] if torch.version.hip else [4, 8, 16, 32]",
+    fix="Use at most 16 warps on ROCm: {instead}",
     check="rocsolid lint --select {code} {file}",
     since="0.1",
     evidence=(source_evidence("triton 3.7 backends/amd/compiler.py", "warp_size is 64 on gfx9."),),
@@ -58,13 +58,17 @@ def check(source: Source) -> Iterator[SourceMatch]:
     for constants in kernel_constants(source):
         site, warps = constants.site, constants.values.get("num_warps", 0)
         is_config = site.name.endswith("Config")
+        instead = f"num_warps=16 if torch.version.hip else {warps}"
         if is_config and warps == 0:
             warps = _warps_from_list(site, source)
+            instead = f"[4, 8, 16] if torch.version.hip else [4, 8, 16, {warps}]"
         statement = _statement_line(site, source)
         if warps >= _TOO_MANY_WARPS and not (is_config and (statement in reported or _is_pruned(source))):
             severity = "INFO" if is_config else ""
             at = Site(keyword(site.call, "num_warps") or site.node, site.name, site.scope, site.block)
-            yield from match_on_rocm(at, source, f"num_warps={warps}", severity=severity, why=_WHY[is_config])
+            yield from match_on_rocm(
+                at, source, f"num_warps={warps}", severity=severity, why=_WHY[is_config], instead=instead
+            )
             reported.add(statement)
 
 
