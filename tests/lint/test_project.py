@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rocsolid.catalog.registry import all_settings
 from rocsolid.errors import InputError, UnknownNameError
 from rocsolid.lint import baseline, fact_cache, worker_pool
 from rocsolid.lint import project as project_module
@@ -353,3 +354,10 @@ def test_an_imported_check_is_looked_up_in_its_module(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text(call.format(name="plain"))
 
     assert [Path(f.location).name for f in run(tmp_path).findings] == ["b.py:4"]
+
+
+def test_no_text_that_lint_prints_says_this_machine() -> None:
+    """Source code is linted on any machine; the texts of the catalogue are also printed by the probe, which runs on one."""
+    hazards = [hazard.why for setting in all_settings() for hazard in setting.hazards]
+
+    assert [why for why in hazards if "this ROCm" in why or "this torch" in why or "this GPU" in why] == []

@@ -48,7 +48,7 @@ SETTINGS = (
             Hazard(
                 value="reduce-overhead",
                 severity=Severity.CRITICAL,
-                why="On this ROCm version a replay silently corrupts its output in about one process of five.",
+                why="With ROCm 7.2.0 to 7.2.3 a replay silently corrupts its output in about one process of five.",
                 evidence=(issue("ROCm/clr#279", "Affects ROCm 7.2.0 to 7.2.3 on MI300X."),),
                 when=on(Platform.ROCM, rocm="7.2.0..7.2.3"),
             ),

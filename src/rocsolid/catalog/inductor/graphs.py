@@ -66,7 +66,7 @@ SETTINGS = (
             Hazard(
                 value=True,
                 severity=Severity.CRITICAL,
-                why="On this ROCm version a replay silently corrupts its output in about one process of five.",
+                why="With ROCm 7.2.0 to 7.2.3 a replay silently corrupts its output in about one process of five.",
                 evidence=(
                     issue(
                         "ROCm/clr#279", ("Affects ROCm 7.2.0 to 7.2.3 on MI300X; 7.0, 7.1.1 and 7.13 are not affected.")

@@ -19,7 +19,7 @@ SETTINGS = (
                 value="expandable_segments:True",
                 contains=True,
                 severity=Severity.CRITICAL,
-                why="expandable_segments:True can hang this ROCm build, or make its memory grow without bound.",
+                why="expandable_segments:True can hang on ROCm, or make memory grow without bound.",
                 evidence=(
                     issue("pytorch/pytorch#192259", ("Reports a hang with torch 2.14 development builds on ROCm 7.2.")),
                     issue("pytorch/pytorch#123548", "Together with max_split_size_mb, memory grows without bound."),
@@ -30,7 +30,7 @@ SETTINGS = (
                 value="expandable_segments:True",
                 contains=True,
                 severity=Severity.INFO,
-                why="expandable_segments:True has no effect: ROCm builds of this torch release do not support it.",
+                why="expandable_segments:True has no effect: ROCm builds of torch up to 2.10 do not support it.",
                 evidence=(issue("pytorch/pytorch#177974", "Support for ROCm was added in 2026."),),
                 when=on(Platform.ROCM, torch="..2.10"),
             ),

@@ -155,7 +155,7 @@ SETTINGS = (
                 value="1",
                 why=(
                     "With 0, scratch memory is freed after each kernel, which makes collectives 5 to "
-                    "10 times slower on this GPU."
+                    "10 times slower on gfx90a."
                 ),
                 evidence=(
                     issue("ROCm/rocm-systems#8657", ("Collectives are 5 to 10 times slower without it on gfx90a.")),

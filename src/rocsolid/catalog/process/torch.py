@@ -173,7 +173,7 @@ SETTINGS = (
             Hazard(
                 value="1",
                 severity=Severity.CRITICAL,
-                why="hipBLASLt has no kernels for this GPU: matmuls fail or crash.",
+                why="hipBLASLt has no kernels for these GPUs: matmuls fail or crash.",
                 evidence=(
                     issue("ROCm/legacy-rocm-build#6271", ("Reports a crash on a consumer GPU with this variable set.")),
                 ),
