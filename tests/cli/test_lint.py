@@ -54,8 +54,7 @@ def test_text_shows_line_caret_chain_why_and_fix(project: Path) -> None:
         "\n  fix  Remove the line.\n",
         (
             "\n\nskipped broken.py: line 1: invalid syntax\n\n"
-            "2 warnings in 2 files, 8 lines; details: rocsolid explain CODE; 1 less certain finding hidden: they\n"
-            "depend on where and how the code runs (show with --confidence anywhere); 1 file skipped\n"
+            "2 warnings in 2 files, 8 lines; details: rocsolid explain CODE; 1 file skipped\n"
         ),
     ):
         assert lines in ran.out

@@ -356,6 +356,28 @@ def test_an_imported_check_is_looked_up_in_its_module(tmp_path: Path) -> None:
     assert [Path(f.location).name for f in run(tmp_path).findings] == ["b.py:4"]
 
 
+def test_one_finding_for_each_host_sync(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(
+        "import torch\n"
+        "def train(loss): print(loss.item())\n"
+        "@torch.compile\ndef step(x): return x.item()\n"
+        "def capture(g, x):\n    with torch.cuda.graph(g):\n        y = x.item()\n    torch.cuda.synchronize()\n"
+        "def serve(g):\n    g.replay()\n    torch.cuda.synchronize()\n"
+        "def load(x): return x.cpu()\n"
+    )
+    record = lint([tmp_path], Options(confidence="anywhere", select=("SRC123", "SRC201")), jobs=1, cache=None)
+
+    assert [(f.facts["function"], f.code, f.severity.name) for f in record.findings] == [
+        ("train", "SRC123", "INFO"),
+        ("step", "SRC123", "WARNING"),
+        ("capture", "SRC201", "CRITICAL"),
+        ("capture", "SRC123", "INFO"),
+        ("serve", "SRC123", "INFO"),
+        ("load", "SRC201", "INFO"),
+    ]
+    assert len(lint([tmp_path], Options(confidence="anywhere", select=("SRC201",)), jobs=1, cache=None).findings) == 4
+
+
 def test_no_text_that_lint_prints_says_this_machine() -> None:
     """Source code is linted on any machine; the texts of the catalogue are also printed by the probe, which runs on one."""
     hazards = [hazard.why for setting in all_settings() for hazard in setting.hazards]

@@ -141,6 +141,7 @@ def _findings(
     for display_path, file in facts.items():
         role = roles[display_path]
         used_allows: set[int] = set()
+        duplicates = _duplicates(file, display_path, graph, options)
         for match in file.matches:
             allow_index = _allow_index(match, file)
             if allow_index is not None:
@@ -149,6 +150,8 @@ def _findings(
             if match.found.facts.get("variable") in read_by_project:
                 continue
             rule_file = rule_files.get(match.code)
+            if id(match) in duplicates:
+                continue
             if rule_file and not options.includes(rule_file.rule, display_path):
                 continue
             if match.found.on_rocm and guards.exclude(match.found, display_path):
@@ -173,8 +176,8 @@ def _finding(
     found = match.found
     rule = rule_file.rule if rule_file else check_crashed.RULE
     severity = Severity[found.severity.upper()] if found.severity else rule.severity
-    if confidence is Confidence.REACHABLE:
-        severity = min(severity, Severity.WARNING)
+    if found.region is not Region.NONE and confidence is not Confidence.INSIDE:
+        severity = min(severity, Severity.WARNING if confidence else Severity.INFO)
     facts: dict[str, Any] = {
         **found.facts,
         "where": _where(found.region, confidence),
@@ -213,6 +216,28 @@ def _confidence(found: SourceMatch, display_path: str, graph: CallGraph) -> tupl
     if path is None:
         return Confidence.ANYWHERE, None
     return (Confidence.INSIDE if path.direct else Confidence.REACHABLE), path
+
+
+def _duplicates(file: FileFacts, display_path: str, graph: CallGraph, options: Options) -> set[int]:
+    """Return the ids of the matches that repeat one of the same hazard and expression for the other kind of region.
+
+    Kept is the one with the higher confidence; of two equal ones, that about captured code, which fails instead of being slow.
+    If it is not known whether the code is compiled or captured, the one about compiled code is kept.
+    """
+    rules = {rule_file.rule.code: rule_file.rule for rule_file in source_rules()}
+    by_place: dict[tuple[object, ...], list[RuleMatch]] = {}
+    for match in file.matches:
+        region, rule = match.found.region, rules.get(match.code)
+        if region is not Region.NONE and rule and options.includes(rule, display_path):
+            hazard = rule.name.replace(region.value, "")
+            by_place.setdefault((hazard, match.found.line, match.found.column), []).append(match)
+
+    def rank(match: RuleMatch) -> tuple[Confidence, bool]:
+        confidence, _ = _confidence(match.found, display_path, graph)
+        return confidence, (match.found.region is Region.CAPTURED) == bool(confidence)
+
+    repeated = [matches for matches in by_place.values() if len(matches) > 1]
+    return {id(match) for matches in repeated for match in sorted(matches, key=rank)[:-1]}
 
 
 def _allow_index(match: RuleMatch, file: FileFacts) -> int | None:

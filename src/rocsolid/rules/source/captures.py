@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rocsolid.catalog.capture_rules import capture_rule, describe_behavior
-from rocsolid.model.source import Block, Scope, Site, Source, WithItem, full_name, walk
-from rocsolid.rules.source.syntax import argument
+from rocsolid.model.source import Block, Region, Scope, Site, Source, SourceMatch, WithItem, full_name, walk
+from rocsolid.rules.source.syntax import argument, match_in_region
 
 GRAPH_CONTEXTS: Final = ("torch.cuda.graph", "torch.cuda.graphs.graph")
 GRAD_MODES: Final = {
@@ -71,6 +71,24 @@ def _unparse(node: ast.AST | None) -> str:
 def replays(source: Source) -> Iterator[Site]:
     """Every `graph.replay()`."""
     yield from (s for s in source.methods("replay") if not s.call.args and not s.call.keywords)
+
+
+def match_in_capture(site: Site, source: Source, subject: str = "", **facts: str) -> Iterator[SourceMatch]:
+    """A match that counts only in captured code.
+
+    Yields nothing in a function that captures or replays a graph, except in the block that is captured: such a function is not
+    captured itself.
+    """
+    if site.scope not in _capturing_scopes(source) or (site.block is not None and site.block.captured):
+        yield from match_in_region(site, Region.CAPTURED, subject, **facts)
+
+
+@lru_cache(maxsize=2)
+def _capturing_scopes(source: Source) -> frozenset[Scope]:
+    contexts = (item.scope for item in source.with_items if item.name in GRAPH_CONTEXTS)
+    return frozenset(
+        (*contexts, *(s.scope for s in source.methods("capture_begin")), *(s.scope for s in replays(source)))
+    )
 
 
 def grad_mode(block: Block | None, scope: Scope, source: Source) -> str:

@@ -30,9 +30,9 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import measured
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Source, SourceMatch
-from rocsolid.rules.source.captures import capture_facts
-from rocsolid.rules.source.syntax import argument, keyword, literal, match_in_region, source_text
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.captures import capture_facts, match_in_capture
+from rocsolid.rules.source.syntax import argument, keyword, literal, source_text
 
 RULE = Rule(
     code="SRC203",
@@ -58,6 +58,4 @@ def check(source: Source) -> Iterator[SourceMatch]:
         device = keyword(site.call, "device")
         on_host = literal(device) == "cpu" or (device is None and site.name != "torch.from_numpy")
         if not on_host and argument(site.call, 0, "data") is not None:
-            yield from match_in_region(
-                site, Region.CAPTURED, source_text(site.node), **capture_facts("memcpy-from-pageable")
-            )
+            yield from match_in_capture(site, source, source_text(site.node), **capture_facts("memcpy-from-pageable"))

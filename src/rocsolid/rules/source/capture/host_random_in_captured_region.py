@@ -30,8 +30,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Source, SourceMatch
-from rocsolid.rules.source.syntax import match_in_region
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.captures import match_in_capture
 
 RULE = Rule(
     code="SRC204",
@@ -77,4 +77,4 @@ def check(source: Source) -> Iterator[SourceMatch]:
                 fix = "Read the clock outside the capture, or time the replay with CUDA events: torch.cuda.Event(enable_timing=True)"
             else:
                 continue
-            yield from match_in_region(site, Region.CAPTURED, why=why, fix=fix)
+            yield from match_in_capture(site, source, why=why, fix=fix)

@@ -33,8 +33,8 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue, measured
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Source, SourceMatch
-from rocsolid.rules.source.captures import VALUE_READ_RULE, capture_facts, capture_rule_id
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.captures import VALUE_READ_RULE, capture_facts, capture_rule_id, match_in_capture
 from rocsolid.rules.source.syncs import (
     VALUE_READS,
     captured_prints,
@@ -43,7 +43,7 @@ from rocsolid.rules.source.syncs import (
     sync_calls,
     value_reads,
 )
-from rocsolid.rules.source.syntax import match_in_region, source_text
+from rocsolid.rules.source.syntax import source_text
 
 RULE = Rule(
     code="SRC201",
@@ -65,8 +65,6 @@ RULE = Rule(
 def check(source: Source) -> Iterator[SourceMatch]:
     """Value reads, syncs, queries and prints. The linter decides later whether the function is captured."""
     for site in (*value_reads(source, *VALUE_READS), *number_conversions(source), *captured_prints(source)):
-        yield from match_in_region(site, Region.CAPTURED, source_text(site.node), **capture_facts(VALUE_READ_RULE))
+        yield from match_in_capture(site, source, source_text(site.node), **capture_facts(VALUE_READ_RULE))
     for site in (*sync_calls(source), *stream_queries(source)):
-        yield from match_in_region(
-            site, Region.CAPTURED, source_text(site.node), **capture_facts(capture_rule_id(site))
-        )
+        yield from match_in_capture(site, source, source_text(site.node), **capture_facts(capture_rule_id(site)))

@@ -29,10 +29,10 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue, measured
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Region, Source, SourceMatch
-from rocsolid.rules.source.captures import VALUE_READ_RULE, capture_facts
+from rocsolid.model.source import Source, SourceMatch
+from rocsolid.rules.source.captures import VALUE_READ_RULE, capture_facts, match_in_capture
 from rocsolid.rules.source.syncs import tensor_branches
-from rocsolid.rules.source.syntax import match_in_region, source_text
+from rocsolid.rules.source.syntax import source_text
 
 RULE = Rule(
     code="SRC202",
@@ -53,4 +53,4 @@ RULE = Rule(
 def check(source: Source) -> Iterator[SourceMatch]:
     """Conditions on tensors. The linter decides later whether the function is captured."""
     for site in tensor_branches(source):
-        yield from match_in_region(site, Region.CAPTURED, source_text(site.node), **capture_facts(VALUE_READ_RULE))
+        yield from match_in_capture(site, source, source_text(site.node), **capture_facts(VALUE_READ_RULE))
