@@ -12,12 +12,14 @@ from rocsolid.cli.records import read_probe
 from rocsolid.errors import InputError
 from rocsolid.model.environment import Container, Environment, Origin
 from rocsolid.model.finding import Finding, Severity
+from rocsolid.model.lint import LintRecord
 from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.saved_probe import ProbeRecord
 from rocsolid.model.setting import Channel
 from rocsolid.probe.diff import compare_probes
 from rocsolid.report.fix_commands import env_file, fix_text
+from rocsolid.report.lint_text import lint_text
 from rocsolid.report.machine_readable import github, probe_json, sarif
 from rocsolid.report.probe_text import difference_text, images_markdown, probe_text
 from rocsolid.report.reference_pages import problem_page, rule_page, setting_page
@@ -42,6 +44,13 @@ def a_record(env: Environment | None = None) -> ProbeRecord:
     return ProbeRecord(
         environment=snapshot, findings=tuple(check_environment(snapshot, resolve("safe", snapshot))), profile="safe"
     )
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "finding hidden: it depends"), (2, "findings hidden: they depend")])
+def test_lint_counts_hidden_findings_in_good_english(count: int, words: str) -> None:
+    text = lint_text(LintRecord(findings=(), below_confidence=count), Terminal())
+
+    assert f"{count} less certain {words} on where and how the code runs" in " ".join(text.split())
 
 
 def test_text_shows_the_worst_finding_first_with_its_fix() -> None:

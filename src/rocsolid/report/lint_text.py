@@ -93,7 +93,7 @@ def _summary(record: LintRecord, terminal: Terminal) -> str:
         f"values of settings judged for {record.target}" if record.target else "",
         f"{_count(record.allowed, 'finding')} allowed by comments" if record.allowed else "",
         f"{_count(record.in_baseline, 'finding')} in the baseline" if record.in_baseline else "",
-        f"{_count(record.below_confidence, 'less certain finding')} hidden: they depend on where and how the code runs (show with --confidence anywhere)"
+        f"{_count(record.below_confidence, 'less certain finding')} hidden: {'it depends' if record.below_confidence == 1 else 'they depend'} on where and how the code runs (show with --confidence anywhere)"
         if record.below_confidence
         else "",
         f"{_count(record.in_other_files, 'finding')} in tests, benchmarks, examples and scripts (show with --all-files)"
