@@ -67,3 +67,7 @@ def choose_by_decimal():
     if major + minor / 10 >= 9.0:
         return "hopper"
     return "ampere"
+
+
+def configure(set_fp8):
+    set_fp8(torch.cuda.get_device_properties(0).major >= 9)

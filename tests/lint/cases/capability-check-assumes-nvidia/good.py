@@ -58,3 +58,7 @@ def choose_by_two_digits_on_nvidia():
     if torch.version.hip is None and major * 10 + minor >= 90:
         return "hopper"
     return "ampere"
+
+
+def show():
+    print("Hopper:", torch.cuda.get_device_properties(0).major >= 9)

@@ -61,6 +61,7 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "is_device_capability": lambda gpu, wanted: gpu == wanted,
     "is_device_capability_family": lambda gpu, wanted: gpu[0] == wanted[0],
 }
+_PRINTING = frozenset({"print", "write", "debug", "info", "warning", "warn", "error", "log", "append"})
 _OLDER = ((7, 5), (8, 0), (8, 9))  # Turing, Ampere and Ada: what is right for one of them may be right for AMD
 _AMD_GPUS = {
     "gfx90a": (9, 0), "gfx942": (9, 4), "gfx950": (9, 5), "gfx1100": (11, 0), "gfx1151": (11, 5), "gfx1201": (12, 0),
@@ -174,9 +175,15 @@ def _last_names(node: ast.AST) -> Iterator[str]:
 
 
 def _expressions(source: Source) -> Iterator[Site]:
-    """Conditions, returned values, and assigned values."""
+    """Conditions, returned values, assigned values, and the arguments of calls that are statements, except of those that only print."""
     yield from source.conditions
     yield from source.returns
+    statements = {id(node.value) for node in ast.walk(source.tree) if isinstance(node, ast.Expr)}
+    for sites in source.calls.values():
+        for site in sites:
+            if id(site.node) in statements and site.name.rpartition(".")[2] not in _PRINTING:
+                arguments = (*site.call.args, *(k.value for k in site.call.keywords))
+                yield from (Site(argument, "", site.scope, site.block) for argument in arguments)
     for assignment in source.assignments:
         if assignment.value is not None:
             yield Site(assignment.value, "", assignment.scope, assignment.block)
