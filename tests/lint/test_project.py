@@ -378,6 +378,26 @@ def test_one_finding_for_each_host_sync(tmp_path: Path) -> None:
     assert len(lint([tmp_path], Options(confidence="anywhere", select=("SRC201",)), jobs=1, cache=None).findings) == 4
 
 
+@pytest.mark.parametrize(
+    ("script", "tools"),
+    [
+        ("export GPUS=$(nvidia-smi --list-gpus | wc -l)\n", ["nvidia-smi"]),
+        ("# nvidia-smi\nsudo nvidia-smi -pm 1\nnvcc --version\n", ["nvidia-smi", "nvcc"]),
+        ("nvidia-smi || true\n", []),
+        ("nvidia-smi -L 2>/dev/null\n", []),
+        ("if nvidia-smi; then echo yes; fi\n", []),
+        ("if command -v nvidia-smi; then\n  nvidia-smi\nfi\n", []),
+        ("if [ -e /dev/kfd ]; then rocm-smi; else\n  nvidia-smi\nfi\n", []),
+        ('echo "run nvidia-smi first"\n', []),
+    ],
+)
+def test_finds_nvidias_tools_in_shell_scripts(tmp_path: Path, script: str, tools: list[str]) -> None:
+    (tmp_path / "start.sh").write_text(script)
+    record = lint([tmp_path / "start.sh"], Options(select=("nvidia-tool-called",)), jobs=1, cache=None)
+
+    assert [f.subject for f in record.findings] == tools
+
+
 def test_no_text_that_lint_prints_says_this_machine() -> None:
     """Source code is linted on any machine; the texts of the catalogue are also printed by the probe, which runs on one."""
     hazards = [hazard.why for setting in all_settings() for hazard in setting.hazards]

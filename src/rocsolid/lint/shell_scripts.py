@@ -1,7 +1,7 @@
-"""Translates shell scripts and Dockerfiles to Python, as far as they set environment variables.
+"""Translates shell scripts and Dockerfiles to Python, as far as they set environment variables or call NVIDIA's tools.
 
-Each line that sets variables becomes equivalent Python; all other lines become blank. So the rules about variables apply to
-these files too, with the right line numbers.
+Each such line becomes equivalent Python; all other lines become blank. So the rules about variables and tools apply to these
+files too, with the right line numbers.
 """
 
 import re
@@ -10,6 +10,15 @@ from typing import Final
 
 _ASSIGNING_LINE: Final = re.compile(r"\s*(?:(?:export|ENV|RUN|env|declare -x)\s+)*(?P<rest>[A-Z][A-Z0-9_]*=.*)")
 _ASSIGNMENT: Final = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)", re.DOTALL)
+# A tool as a command: first in the line, or after `$(`, `|`, `;` or `&&`.
+_TOOL: Final = re.compile(r"(?:^|[;|&(`])\s*(?:(?:sudo|RUN|exec)\s+)*(nvidia-smi|nvcc)(?=\s|$|\))")
+# In such a line a missing tool is handled.
+_HANDLED: Final = re.compile(r"\|\||2>\s*/dev/null|&>|^\s*(?:if|elif|while)\b")
+# A script with one of these words looks whether the tool exists, knows AMD GPUs, or is for a machine of NVIDIA.
+_KNOWS_VENDOR: Final = re.compile(
+    r"(?:command -v|which|type|hash|-x \S*)\s*(?:nvidia-smi|nvcc)|rocm|hipcc|amd-smi|FROM nvidia|download\.nvidia|cuda[-_](?:toolkit|repo|drivers)|[hab][12]00|-cuda",
+    re.IGNORECASE,
+)
 _VARIABLE_USE: Final = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 
 
@@ -20,13 +29,20 @@ def is_shell(name: str) -> bool:
 
 
 def as_python(text: str) -> str:
-    """Return Python that sets the same variables as the script, line by line."""
+    """Return Python that sets the same variables as the script and calls the same tools, line by line."""
     used = set(_VARIABLE_USE.findall(text))
-    lines = ["; ".join(_assignments(line, used)) for line in text.splitlines()]
+    for_all = not _KNOWS_VENDOR.search(text)
+    lines = ["; ".join([*_assignments(line, used), *(_tools(line) if for_all else ())]) for line in text.splitlines()]
     first = next((number for number, line in enumerate(lines) if line), 0)
     if lines:
         lines[first] = f"import os; {lines[first]}" if lines[first] else ""
     return "\n".join(lines) + "\n"
+
+
+def _tools(line: str) -> list[str]:
+    if line.lstrip().startswith("#") or _HANDLED.search(line):
+        return []
+    return [f"subprocess.run([{tool!r}])" for tool in _TOOL.findall(line)]
 
 
 def _assignments(line: str, used: set[str]) -> list[str]:

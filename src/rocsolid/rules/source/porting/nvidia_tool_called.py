@@ -1,8 +1,8 @@
 """Code starts an NVIDIA program.
 
 ## What it does
-Reports `subprocess` and `os.system` calls of `nvidia-smi` and `nvcc`, unless the code checks the vendor or handles a
-missing program.
+Reports `subprocess` and `os.system` calls of `nvidia-smi` and `nvcc`, and these commands in shell scripts and Dockerfiles, unless
+the code checks the vendor or handles a missing program.
 
 ## Why it matters
 On a machine with AMD GPUs the program does not exist. The call raises an error, or its empty output is mistaken for "no
