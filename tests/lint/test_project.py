@@ -378,6 +378,16 @@ def test_one_finding_for_each_host_sync(tmp_path: Path) -> None:
     assert len(lint([tmp_path], Options(confidence="anywhere", select=("SRC201",)), jobs=1, cache=None).findings) == 4
 
 
+def test_a_counter_in_init_is_no_hazard(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        self.n = 0\n        self.n += 1\n"
+        "    def forward(self, x):\n        self.n += 1\n"
+    )
+    record = lint([tmp_path], Options(confidence="anywhere", select=("SRC130",)), jobs=1, cache=None)
+
+    assert [f.facts["function"] for f in record.findings] == ["Net.forward"]
+
+
 @pytest.mark.parametrize(
     ("script", "tools"),
     [

@@ -75,6 +75,7 @@ def check(source: Source) -> Iterator[SourceMatch]:
             isinstance(change.node, ast.AugAssign)
             and isinstance(change.node.op, (ast.Add, ast.Sub))
             and change.name.startswith("self.")
+            and not change.scope.name.endswith("__init__")
             and _is_number(change.value)
             and _starts_as_number(change, source)
         ):
