@@ -9,8 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from tests.support import installed_torch  # noqa: E402
+
 from rocsolid.model.compile_log import CHECKED_FIX, BreakReport  # noqa: E402
 from rocsolid.observe.break_fix import rewrite, with_fixes  # noqa: E402
+from rocsolid.observe.break_message import known_ids  # noqa: E402
 from rocsolid.observe.breaks import find_breaks  # noqa: E402
 
 HEAD = "import copy\nimport logging\nimport math\n\nimport torch\n\nlogger = logging.getLogger(__name__)\n\n\n"
@@ -89,6 +92,8 @@ def fixed(sample: ModuleType, name: str) -> BreakReport:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_users_line_is_rewritten_and_checked(sample: ModuleType, name: str) -> None:
+    if name == "clamped" and "GB7000" not in known_ids().values():
+        pytest.skip(f"torch {installed_torch()} has no id for a break in a loop")
     code = getattr(sample, name).__code__
     report = fixed(sample, name)
 
