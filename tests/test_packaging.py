@@ -107,6 +107,17 @@ def test_the_installed_package_is_imported_in_less_than_50_ms(
     assert scaled_cpu_seconds(lambda: float(run_python("-c", script, python=python, env=env).out)) < 0.05
 
 
+def test_prove_writes_a_bundle_from_the_installed_wheel(
+    next_to_another_torch: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    folder, _ = next_to_another_torch
+    env = {name: value for name, value in clean_environ(TMPDIR=str(tmp_path)).items() if name != "PYTHONPATH"}
+    for command in (["rocsolid", "prove", "--bundle", "prove.pyz"], ["python", "prove.pyz", "--list"]):
+        command[0] = str(folder / "bin" / command[0])
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
 def test_wheel_is_small_and_complete(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     (sdist,) = built.glob("*.tar.gz")

@@ -15,6 +15,7 @@ from tests.support import ROOT, clean_environ, run_cli, run_python
 
 from rocsolid.errors import UnknownNameError
 from rocsolid.model.proof import Claim, ClaimKind, ClaimVerdict
+from rocsolid.prove.bundle import write_bundle
 from rocsolid.prove.check import all_claims
 from rocsolid.prove.run import Journal, PlannedCheck, plan_checks, run_checks
 
@@ -155,6 +156,30 @@ def test_list_needs_no_torch() -> None:
     assert listed.code == 0, listed.err
     assert f"{len(all_claims())} claims" in listed.out
     assert "capture-rule:malloc" in listed.out
+
+
+def test_a_bundle_of_an_installed_package_leaves_out_what_pip_does_not_install(tmp_path: Path) -> None:
+    bundle = tmp_path / "rocsolid-prove.pyz"
+    made = run_cli("prove", "--bundle", str(bundle), env=clean_environ(ROCSOLID_KIT=str(tmp_path / "site-packages")))
+
+    assert made.code == 0, made.err
+    assert "left out: the checks that need rocsolid's tests" in made.err
+    names = zipfile.ZipFile(bundle).namelist()
+    assert "src/rocsolid/prove/capture_cases.py" in names
+    assert not any(name.startswith("docs/") for name in names)
+    assert [file.name for file in tmp_path.iterdir()] == [bundle.name]
+
+
+def test_a_bundle_that_fails_leaves_no_file_that_looks_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "rocsolid-prove.pyz"
+    monkeypatch.setattr("rocsolid.prove.bundle.kit_files", lambda: [tmp_path / "no such file"])
+    monkeypatch.setattr("rocsolid.prove.bundle.KIT", tmp_path)
+    with pytest.raises(FileNotFoundError):
+        write_bundle(bundle)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.torch

@@ -15,7 +15,7 @@ repeated. Nothing is sent: attach the JSON file to an issue. The exit code is 1 
 import argparse
 from pathlib import Path
 
-from rocsolid.cli.output import add_output, require_writable, write
+from rocsolid.cli.output import add_output, note, require_writable, write
 from rocsolid.errors import UsageError
 
 _JOURNAL = Path(".rocsolid/prove.jsonl")
@@ -92,9 +92,15 @@ def run(args: argparse.Namespace) -> int:
 def _bundle(target: Path) -> int:
     require_writable(target)
     from rocsolid.prove.bundle import write_bundle
+    from rocsolid.prove.check import GUIDES
 
     count = write_bundle(target)
     write(f"{count} files in {target}; run it with: python {target}\n", None)
+    if not GUIDES.exists():
+        note(
+            "left out: the checks that need rocsolid's tests, experiments and guides, which pip does not install. "
+            "A bundle that is made in a checkout has them."
+        )
     return 0
 
 

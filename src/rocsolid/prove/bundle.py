@@ -50,13 +50,18 @@ def bundled_files() -> Iterator[tuple[Path, str]]:
 def write_bundle(target: Path) -> int:
     """Write the archive, and return how many files it has."""
     names: set[str] = set()
-    with target.open("wb") as opened:
-        opened.write(b"#!/usr/bin/env python3\n")
-        with zipfile.ZipFile(opened, "w", zipfile.ZIP_DEFLATED) as packed:
-            packed.writestr("__main__.py", _MAIN)
-            for file, name in bundled_files():
-                if name not in names:
-                    packed.write(file, name)
-                    names.add(name)
-    target.chmod(0o755)
+    unfinished = target.with_name(f"{target.name}.part")
+    try:
+        with unfinished.open("wb") as opened:
+            opened.write(b"#!/usr/bin/env python3\n")
+            with zipfile.ZipFile(opened, "w", zipfile.ZIP_DEFLATED) as packed:
+                packed.writestr("__main__.py", _MAIN)
+                for file, name in bundled_files():
+                    if name not in names:
+                        packed.write(file, name)
+                        names.add(name)
+        unfinished.chmod(0o755)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
     return len(names)

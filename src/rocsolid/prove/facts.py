@@ -16,7 +16,7 @@ from rocsolid.errors import MissingExtraError
 from rocsolid.model.platform import Platform
 from rocsolid.model.proof import ClaimResult, ClaimVerdict
 from rocsolid.model.release import compare
-from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, check, in_kit, plain, result
+from rocsolid.prove.check import KIT, CannotDecide, NotApplicable, Seen, Task, check, in_kit, plain, result
 
 _RECORDS: Final = {"cpu": "evidence/compiler-facts-torch-2.13-cpu.json", "gpu": "evidence/capture-facts-on-h200.json"}
 _HIDDEN_GPUS: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -229,9 +229,11 @@ def _last(output: str) -> str:
 
 
 def kit_files() -> Iterator[Path]:
-    """Yield the files besides the package that the checks need."""
-    for name in ("docs/data/guides.json", *_RECORDS.values(), "pyproject.toml", "scripts/measure_facts.py"):
-        yield in_kit(name)
+    """Yield the files besides the package that the checks need. An installed wheel has none of them."""
+    files = ["docs/data/guides.json", *_RECORDS.values(), "pyproject.toml", "scripts/measure_facts.py"]
+    files += ["tests/conftest.py", "tests/support.py"]
+    if not all((KIT / name).exists() for name in files):
+        return
+    yield from (KIT / name for name in files)
     for folder in ("scripts/facts", "tests/runtime", "tests/ops"):
-        yield from sorted(in_kit(folder).rglob("*.py"))
-    yield from (in_kit("tests/conftest.py"), in_kit("tests/support.py"))
+        yield from sorted((KIT / folder).rglob("*.py"))
