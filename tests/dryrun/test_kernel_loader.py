@@ -10,12 +10,14 @@ import pytest
 from tests.support import in_ci
 
 from rocsolid.api.dryrun import dryrun_kernels
+from rocsolid.catalog.chips import chip
 from rocsolid.dryrun.infer_signature import ProjectSource, infer, with_block_shape
 from rocsolid.dryrun.kernel_loader import Loader, find_kernels, jit_function
 from rocsolid.dryrun.kernel_signature import parse_signature, read_signatures, signature_text
 from rocsolid.dryrun.request import KernelSignature
 from rocsolid.dryrun.search_signature import search_signature
-from rocsolid.dryrun.user_kernels import with_callees
+from rocsolid.dryrun.trace_workload import _replaced_libraries
+from rocsolid.dryrun.user_kernels import device_libraries, with_callees
 from rocsolid.errors import InputError
 
 pytestmark = [
@@ -69,6 +71,41 @@ def ops(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return root / "ops.py"
+
+
+@pytest.mark.parametrize(
+    ("statement", "libraries"),
+    [
+        ("from triton.language.extra.cuda import libdevice", ["triton.language.extra.cuda.libdevice"]),
+        ("from triton.language.extra.cuda.libdevice import tanh", ["triton.language.extra.cuda.libdevice"]),
+        ("from wrapper import libdevice", ["triton.language.extra.cuda.libdevice"]),
+        ("from triton.language.extra import libdevice", []),
+        ("from chooser import libdevice", []),  # depends on the GPU, so the library of the target is taken
+    ],
+)
+def test_the_device_library_is_the_one_that_the_file_imports(
+    tmp_path: Path, statement: str, libraries: list[str]
+) -> None:
+    name = "tanh" if statement.endswith("tanh") else "libdevice.tanh"
+    (tmp_path / "wrapper.py").write_text("from triton.language.extra.cuda import libdevice\n")
+    (tmp_path / "chooser.py").write_text(
+        "import gpus\nif gpus.amd:\n    from triton.language.extra.hip import libdevice\n"
+        "else:\n    from triton.language.extra.cuda import libdevice\n"
+    )
+    file = tmp_path / "kernels.py"
+    file.write_text(
+        f"import triton\nimport triton.language as tl\n{statement}\n\n\n"
+        f"@triton.jit\ndef kernel(x, y):\n    tl.store(y, {name}(tl.load(x)))\n"
+    )
+    (found,) = find_kernels(ast.parse(file.read_text()), file)
+    kernel = Loader().module(file).kernel(found)
+
+    assert device_libraries(kernel) == libraries
+    in_a_graph = [
+        f"device library {name.removeprefix('triton.language.')} (replaced by torch.compile" for name in libraries
+    ]
+    assert [text.partition(";")[0] for text in _replaced_libraries(kernel, chip("gfx942"))] == in_a_graph
+    assert _replaced_libraries(kernel, chip("sm_90")) == []
 
 
 def test_only_what_a_kernel_needs_is_loaded(ops: Path) -> None:

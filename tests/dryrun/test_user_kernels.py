@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support import clean_environ, in_ci, run_cli, running, until
 
-from rocsolid.api.dryrun import _chips, dryrun_kernels
+from rocsolid.api.dryrun import _chips, dryrun, dryrun_kernels
 from rocsolid.dryrun.kernel_signature import parse_signature
 from rocsolid.dryrun.request import KernelSignature
 from rocsolid.errors import UnknownNameError, UsageError
@@ -263,6 +263,81 @@ def test_parses_a_signature() -> None:
     ):
         with pytest.raises(UsageError, match=message):
             parse_signature(text)
+
+
+LIBRARIES = """
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice as both
+from triton.language.extra.cuda import libdevice
+from wrapped import libdevice as through_a_module
+
+
+@triton.jit
+def portable(x, y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, both.tanh(tl.load(x + i)))
+
+
+@triton.jit
+def called(v):
+    return libdevice.tanh(v)
+
+
+@triton.jit
+def imported(x, y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, called(tl.load(x + i)))
+
+
+@triton.jit
+def wrapped(x, y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, through_a_module.tanh(tl.load(x + i)))
+
+
+def build():
+    def function(x):
+        y = torch.empty_like(x)
+        imported[(1,)](x, y, BLOCK=1024)
+        return y + 1
+
+    return function, (torch.ones(1024),), {}
+"""
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("libraries")
+    (folder / "wrapped.py").write_text("from triton.language.extra.cuda import libdevice\n")
+    (folder / "libraries.py").write_text(LIBRARIES)
+    return folder / "libraries.py"
+
+
+@pytest.mark.torch
+@needs_triton
+def test_a_kernel_uses_the_device_library_that_its_file_imports(libraries: Path) -> None:
+    signatures = [
+        parse_signature(f"{name}(x=*fp32, y=*fp32, BLOCK=1024)") for name in ("portable", "imported", "wrapped")
+    ]
+    record = dryrun_kernels(libraries, "gfx942", signatures=signatures, only=["portable", "imported", "wrapped"])
+    kernels = {kernel.name: kernel for kernel in record.runs[0].kernels}
+
+    assert not kernels["portable"].configs[0].error
+    for name in ("imported", "wrapped"):
+        assert "__nv_tanhf" in kernels[name].configs[0].error
+        assert "device library extra.cuda.libdevice" in found(record, "DRY007", name).message
+
+
+@pytest.mark.torch
+@needs_triton
+def test_a_kernel_in_a_graph_that_imports_the_other_library_is_reported(libraries: Path) -> None:
+    record = dryrun(f"{libraries}:build", "gfx942")
+
+    assert not record.runs[0].kernels[0].configs[0].error  # Inductor's generated file has a libdevice of its own
+    message = " ".join(f.message for f in record.findings if f.code == "DRY007")
+    assert "extra.cuda.libdevice (replaced by torch.compile; a launch outside it fails)" in message
 
 
 def test_two_workloads_are_an_error() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _IMPORT: Final = "__rocsolid_import__"
-# Projects wrap these imports in modules of their own, which look for a GPU.
+# Projects wrap these imports in modules of their own, which look for a GPU. A plain import is executed as written.
 _TRITON_NAMES: Final = {
     "triton": "triton",
     "tl": "triton.language",
@@ -155,6 +155,14 @@ class LazyModule(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         return dict.__contains__(self, name) or name in self._statements
 
+    def triton_import(self, name: str) -> str:
+        """The module that `from triton.… import NAME` binds to a name; empty if the file binds it in another way or more than once."""
+        statements = self._statements.get(name, [])
+        statement = statements[0] if len(statements) == 1 else None
+        if not isinstance(statement, ast.ImportFrom) or not (statement.module or "").startswith("triton."):
+            return ""
+        return next(f"{statement.module}.{a.name}" for a in statement.names if (a.asname or a.name) == name)
+
     def kernel(self, found: FoundKernel) -> Any:
         """Return the kernel with its decorators, without those outer ones and those defaults that cannot be evaluated."""
         error: Exception = ImportError(found.name)
@@ -227,11 +235,13 @@ class LazyModule(dict[str, Any]):
 
     def _import(self, module: str, name: str = "") -> Any:
         """Return what `from module import name` or `import module` gives."""
-        if name in _TRITON_NAMES:
-            return importlib.import_module(_TRITON_NAMES[name])
         if name == "HAS_TRITON":
             return True
         file = self._relative(module) if module.startswith(".") else self._loader.find(module, self._file)
+        if name in _TRITON_NAMES and module.partition(".")[0] != "triton":
+            if file is not None and (written := self._loader.module(file).triton_import(name)):
+                return importlib.import_module(written)
+            return importlib.import_module(_TRITON_NAMES[name])
         if file is None:
             imported = importlib.import_module(module)
             return _attribute(imported, module, name) if name else imported

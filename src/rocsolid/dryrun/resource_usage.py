@@ -19,8 +19,8 @@ _ASM_CALL: Final = re.compile(
     r"inline_asm_elementwise\(\s*(?:asm\s*=\s*)?(\"\"\".*?\"\"\"|'''.*?'''|\"[^\"\n]*\"|'[^'\n]*')", re.DOTALL
 )
 _LLVM_ASM: Final = re.compile(r"\bcall\b[^\n]*\basm\b")
-_NV_LIBRARY: Final = re.compile(r"\b__nv_\w+|\bextra\.cuda\b|\bcuda\.libdevice\b")
-_AMD_LIBRARY: Final = re.compile(r"\b__oc(?:ml|kl)_\w+|\bextra\.hip\b|\bhip\.libdevice\b")
+_NV_LIBRARY: Final = re.compile(r"\b__nv_\w+|\bextra\.cuda\b(?:\.\w+)*|\bcuda\.libdevice\b")
+_AMD_LIBRARY: Final = re.compile(r"\b__oc(?:ml|kl)_\w+|\bextra\.hip\b(?:\.\w+)*|\bhip\.libdevice\b")
 _REGISTER_BYTES: Final = 4
 _FP8: Final = {
     "float8_e4m3fn": re.compile(r"\bfp8e4nv\b|f8E4M3FN\b"),
@@ -105,7 +105,8 @@ def foreign_code(source: str, error: str, chip: Chip) -> tuple[str, ...]:
     assembly = [literal for literal in _ASM_CALL.findall(source) if not _VENDOR_ASSEMBLY[chip.platform].search(literal)]
     found = [f"inline assembly {' '.join(literal.split())[:80]}" for literal in assembly]
     library = _NV_LIBRARY if chip.platform is Platform.ROCM else _AMD_LIBRARY
-    found += [f"device library {name}" for name in library.findall(f"{source}\n{error}")]
+    names = library.findall(f"{source}\n{error}")
+    found += [f"device library {n}" for n in names if not any(other.startswith(f"{n}.") for other in names)]
     return tuple(dict.fromkeys(found))
 
 

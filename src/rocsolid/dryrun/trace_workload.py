@@ -14,9 +14,10 @@ from typing import Any, Final
 from rocsolid.catalog.extern_kernels import library_of
 from rocsolid.dryrun.compile_kernels import CompileContext, CompiledConfig
 from rocsolid.dryrun.compile_workers import Task, compile_all
+from rocsolid.dryrun.kernel_loader import jit_function
 from rocsolid.dryrun.request import Request
 from rocsolid.dryrun.resource_usage import foreign_code, fp8_formats
-from rocsolid.dryrun.user_kernels import best, compile_launches
+from rocsolid.dryrun.user_kernels import best, compile_launches, device_libraries
 from rocsolid.errors import CannotRunError
 from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.chip import Chip
@@ -270,10 +271,25 @@ def _kernel(kernel: _LoadedKernel, compiled: list[CompiledConfig], record: Lower
         graph=kernel.graph.name,
         source=kernel.source,
         locations=tuple(filter(None, (user_location, *record.locations.get(kernel.name, ())))),
-        foreign=foreign_code(kernel.source, error, chip) if user_location else (),
+        foreign=(
+            *foreign_code(kernel.source, error, chip),
+            *_replaced_libraries(record.user_functions.get(kernel.name), chip),
+        )
+        if user_location
+        else (),
         fp8=tuple(dict.fromkeys([f for c in compiled for f in c.fp8] + list(fp8_formats(error)))),
         configs=tuple(c.config for c in compiled),
     )
+
+
+def _replaced_libraries(function: Any, chip: Chip) -> list[str]:
+    """Libraries of another vendor that the user's file imports. Inductor's generated file imports its own, so that they are not compiled."""
+    function = jit_function(function)
+    libraries = device_libraries(function) if function is not None else []
+    foreign = [found for name in libraries for found in foreign_code(name, "", chip)]
+    if len(foreign) < len(libraries):  # the kernel has a branch for each vendor
+        return []
+    return [f"{name} (replaced by torch.compile; a launch outside it fails)" for name in foreign]
 
 
 def _task(name: str, tuner: Any, config: Any, call: list[str]) -> Task:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from rocsolid.dryrun.compile_kernels import CompileContext, CompiledConfig
@@ -29,6 +30,7 @@ _DEFAULT_WARPS, _DEFAULT_STAGES = 4, 2
 _ROCM_OPTIONS = ("waves_per_eu", "kpack", "matrix_instr_nonkdim")  # other compilers refuse them
 _ROCM_DEFAULTS = (0, 1)
 _ASSUMED_SIZE: Final = 256  # for heuristics that compute constants from sizes
+_VENDOR_MODULES: Final = ("triton.language.extra.cuda", "triton.language.extra.hip")
 _NOT_SEARCHED: Final = (".git", ".venv", "venv", "node_modules", "__pycache__", "build", "dist")
 
 
@@ -357,7 +359,9 @@ def _kernel(function: Any, compiled: list[CompiledConfig], shared: CompileContex
         graph=function.fn.__module__,
         source=sources[0],
         locations=(f"{code.co_filename}:{code.co_firstlineno}",),
-        foreign=foreign_code("\n".join(sources), error, shared.chip),
+        foreign=foreign_code(
+            "\n".join(sources), " ".join([error, *(device_libraries(function) if error else ())]), shared.chip
+        ),
         fp8=tuple(dict.fromkeys([f for c in compiled for f in c.fp8] + list(fp8_formats(error)))),
         descriptors=any("tensor_descriptor" in source or "descriptor_load" in source for source in sources),
         configs=(best(configs),) if which == "best" else configs,
@@ -374,13 +378,23 @@ def best(configs: Sequence[KernelConfig]) -> KernelConfig:
     return min(configs, key=rank)
 
 
+def device_libraries(function: Any) -> list[str]:
+    """The modules of Triton for one vendor that a kernel's file imports and the kernel uses, directly or in a device function."""
+    values = [value for called in with_callees(function) for value in _globals_read(called.fn)]
+    names = [str(getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", "")) for value in values]
+    return list(dict.fromkeys(name for name in names if name.startswith(_VENDOR_MODULES)))
+
+
+def _globals_read(fn: Any) -> list[Any]:
+    return [fn.__globals__.get(i.argval) for i in dis.get_instructions(fn) if i.opname == "LOAD_GLOBAL"]
+
+
 def with_callees(function: Any) -> list[Any]:
     """The kernel and the device functions that it calls, directly or not."""
     found = {function: None}
     stack = [function]
     while stack:
-        fn = stack.pop().fn
-        named = [fn.__globals__.get(i.argval) for i in dis.get_instructions(fn) if i.opname == "LOAD_GLOBAL"]
+        named = _globals_read(stack.pop().fn)
         new = [called for value in named if (called := jit_function(value)) is not None and called not in found]
         found |= dict.fromkeys(new)
         stack += new

@@ -118,6 +118,7 @@ class LoweringRecord:
     searches: list[LoweredSearch] = field(default_factory=list)
     locations: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by kernel name
     user_kernels: dict[str, str] = field(default_factory=dict)  # file:line by kernel name
+    user_functions: dict[str, Any] = field(default_factory=dict)  # the user's kernel object by kernel name
 
 
 def record_lowering(on_graph: Callable[[Any], None]) -> LoweringRecord:
@@ -320,6 +321,7 @@ def _record_definitions(record: LoweringRecord) -> None:
     def define_user_kernel(wrapper: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any:
         definition = define_user(wrapper, kernel, *args, **kwargs)
         name = definition[0]
+        record.user_functions[str(name)] = kernel
         function = getattr(kernel, "fn", kernel)
         with contextlib.suppress(AttributeError):
             code = getattr(function, "fn", function).__code__
