@@ -8,6 +8,7 @@ import pytest
 from tests.support import make_env
 
 from rocsolid.catalog.profiles import resolve
+from rocsolid.catalog.registry import all_settings
 from rocsolid.errors import UnknownNameError
 from rocsolid.model.environment import (
     CacheFolder,
@@ -25,6 +26,7 @@ from rocsolid.model.environment import (
 from rocsolid.model.finding import Finding, Severity
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
+from rocsolid.model.setting import Owner
 from rocsolid.rules.engine import RuleFile, all_rules, check_environment, find_rule, rule
 
 HEADINGS = ["What it does", "Why it matters", "Example", "Use instead", "When to allow it"]
@@ -365,3 +367,18 @@ def test_misspelled_variable_gets_the_correct_name() -> None:
 
 def test_environment_has_a_probe_mode() -> None:
     assert HEALTHY.probe_mode is ProbeMode.STATIC
+
+
+@pytest.mark.parametrize("platform", [Platform.ROCM, Platform.CUDA])
+def test_no_variable_is_harmful_and_without_effect_on_one_machine(platform: Platform) -> None:
+    for setting in all_settings():
+        for hazard in setting.hazards if setting.owner is Owner.PROCESS else ():
+            env = make_env(platform, variables={setting.name: str(hazard.value)})
+            found = {f.code for f in check_environment(env, resolve("safe", env)) if f.subject == setting.name}
+            assert not {"ENV001", "ENV006"} <= found, setting.name
+
+
+def test_cuda_launch_blocking_on_rocm_names_the_variable_of_hip() -> None:
+    (finding,) = findings_in(rule("ENV006"), with_variables(CUDA_LAUNCH_BLOCKING="1"))
+
+    assert "HIP_LAUNCH_BLOCKING=1" in finding.why

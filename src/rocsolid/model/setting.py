@@ -150,6 +150,7 @@ class Setting:
     via: Channel | None = None  # set if it differs from the channel of the owner
     former_names: tuple[str, ...] = ()
     names_file: bool = False  # the value names something to load: a plan file may only choose a value of the catalogue
+    elsewhere: str = ""  # what to set instead where `valid` does not hold
     no_effect: str = ""  # why the setting has no effect; empty if it has one
     instead: str = ""  # what to use instead of a value that the guard forbids
     disagreement: str = ""  # if guides contradict each other: what we recommend, and why
@@ -188,7 +189,7 @@ class Setting:
 
     def hazard(self, value: object, env: "Environment") -> Hazard | None:
         """The hazard that applies to this value on this machine, or None."""
-        return next((h for h in self.hazards if h.applies(value, env)), None)
+        return next((h for h in self.hazards if self.valid.holds(env) and h.applies(value, env)), None)
 
 
 def same(value: object, expected: object) -> bool:

@@ -70,7 +70,7 @@ def setting_page(setting: Setting) -> str:
     if setting.channel is not Channel.PROCESS:
         lines.append(f"- environment variable: {_variable(setting)}")
     if setting.valid != EVERYWHERE:
-        lines.append(f"- available on: {setting.valid}")
+        lines.append(f"- available on: {setting.valid}" + (f". {setting.elsewhere}" if setting.elsewhere else ""))
     if setting.former_names:
         lines.append(f"- former names: {', '.join(f'`{n}`' for n in setting.former_names)}")
     if setting.candidates:
@@ -82,7 +82,7 @@ def setting_page(setting: Setting) -> str:
     if setting.recommendations:
         lines += ["", "## What the profiles choose", *(line for c in setting.recommendations for line in _choice(c))]
     if setting.hazards:
-        lines += ["", "## Harmful values", *(line for h in setting.hazards for line in _hazard(h))]
+        lines += ["", "## Harmful values", *(line for h in setting.hazards for line in _hazard(h, setting))]
     if setting.evidence:
         lines += ["", "## Evidence", *evidence_list(setting.evidence)]
     return "\n".join(lines) + "\n"
@@ -106,9 +106,10 @@ def _choice(choice: Recommendation) -> Iterator[str]:
     yield from (f"    {line}" for line in evidence_list(choice.evidence))
 
 
-def _hazard(hazard: Hazard) -> Iterator[str]:
+def _hazard(hazard: Hazard, setting: Setting) -> Iterator[str]:
     value = f"`{hazard.value!r}`" if hazard.value != "" else "any value"
-    yield f"- {hazard.severity.name} ({_where(hazard)}): {value}. {hazard.why}"
+    where = _where(hazard) if hazard.when != EVERYWHERE or setting.valid == EVERYWHERE else str(setting.valid)
+    yield f"- {hazard.severity.name} ({where}): {value}. {hazard.why}"
     yield from (f"    {line}" for line in evidence_list(hazard.evidence))
 
 

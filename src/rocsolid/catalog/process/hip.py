@@ -15,7 +15,13 @@ def _contains(library: str, name: str) -> Evidence:
 
 
 def _blocking(
-    name: str, summary: str, operation: str, debug_value: str, platform: Condition, evidence: Evidence
+    name: str,
+    summary: str,
+    operation: str,
+    debug_value: str,
+    platform: Condition,
+    evidence: Evidence,
+    elsewhere: str = "",
 ) -> Setting:
     """A variable for debugging that makes every operation wait for the GPU, which slows the program down."""
     values = ("1", "2", "3")
@@ -25,6 +31,7 @@ def _blocking(
         value_type=str,
         summary=summary,
         valid=platform,
+        elsewhere=elsewhere,
         recommendations=(
             Recommendation(
                 profile="debug",
@@ -86,6 +93,7 @@ SETTINGS = (
         "1",
         on(Platform.CUDA),
         source("CUDA programming guide, asynchronous execution", "1 disables asynchronous launches."),
+        "On ROCm set HIP_LAUNCH_BLOCKING=1 or AMD_SERIALIZE_KERNEL=3 instead; the HIP runtime does not read CUDA_LAUNCH_BLOCKING.",
     ),
     Setting(
         owner=Owner.PROCESS,

@@ -46,7 +46,7 @@ def check(env: Environment, plan: Plan) -> Iterator[Finding]:  # noqa: ARG001 - 
         if setting.no_effect:
             reason = setting.no_effect
         elif not setting.valid.holds(env):
-            reason = f"It is read only on {setting.valid}."
+            reason = " ".join(filter(None, [f"It is read only on {setting.valid}.", setting.elsewhere]))
         else:
             continue
         yield RULE.found(name, evidence=setting.evidence, fix_commands=FixCommands(unset=(name,)), reason=reason)
