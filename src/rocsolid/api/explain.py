@@ -1,9 +1,10 @@
 """Explain a rule, setting, profile, known problem, runtime call or runtime error by its name."""
 
 from rocsolid.catalog import registry
-from rocsolid.catalog.profiles import PROFILES
+from rocsolid.catalog.profiles import PROFILES, resolve
 from rocsolid.errors import UnknownNameError, UsageError, require_type
-from rocsolid.model.setting import Setting
+from rocsolid.model.known_problem import KnownProblem
+from rocsolid.model.setting import Profile, Setting
 
 
 def explain(name: str) -> str:
@@ -25,9 +26,9 @@ def explain(name: str) -> str:
     require_type("rs.explain: name", name, str, "a name, such as 'max_autotune'")
     for profile in PROFILES:
         if profile.name == name:
-            return reference_pages.profile_page(profile)
+            return reference_pages.profile_page(profile) + on_simulated_chip(profile)
     if setting := find_setting(name):
-        return reference_pages.setting_page(setting)
+        return reference_pages.setting_page(setting) + on_simulated_chip(setting)
     return _explain_other(name)
 
 
@@ -45,6 +46,38 @@ def find_setting(name: str) -> Setting | None:
     return matches[0] if matches else None
 
 
+def on_simulated_chip(page: Setting | Profile | KnownProblem) -> str:
+    """What holds on the chip and release that are simulated, as a section of the page; empty without a simulated chip."""
+    from rocsolid.probe.pretended import pretended_chip
+
+    chip = pretended_chip()
+    if chip is None:
+        return ""
+    from rocsolid.probe.quick_facts import quick_environment
+
+    env = quick_environment()
+    if isinstance(page, KnownProblem):
+        lines = [f"This release and chip are {'' if page.when.holds(env) else 'not '}affected."]
+    elif isinstance(page, Profile):
+        lines = [f"- `{d.id}` = {_shown(d.value)}" for d in resolve(page.name, env)]
+    elif not page.valid.holds(env):
+        lines = [f"It has no effect: it is read only on {page.valid}."]
+    else:
+        chosen = [(profile.name, resolve(profile.name, env).get(page.id)) for profile in PROFILES]
+        lines = [f"- profile {name}: {_shown(d.value)}" for name, d in chosen if d]
+        harmful = {repr(h.value): h for h in sorted(page.hazards, key=lambda h: h.severity) if h.when.holds(env)}
+        lines += [
+            f"- {h.severity.name}: {_shown(h.value) if h.value != '' else 'any value'}. {h.why}"
+            for h in harmful.values()
+        ]
+    none = ["No profile changes it, and no value is known to be harmful."]
+    return "\n".join(["", f"## On {chip.label} (simulated)", *(lines or none)]) + "\n"
+
+
+def _shown(value: object) -> str:
+    return "not set" if value is None else f"`{value!r}`"
+
+
 def _explain_other(name: str) -> str:
     """Return the page of a rule, problem, call or error. Their modules are slow to import, so they are imported here."""
     from rocsolid.report import reference_pages
@@ -56,7 +89,7 @@ def _explain_other(name: str) -> str:
 
     for problem in all_problems():
         if problem.id == name:
-            return reference_pages.problem_page(problem)
+            return reference_pages.problem_page(problem) + on_simulated_chip(problem)
     from rocsolid.catalog.capture_rules import CAPTURE_RULES, rules_of
     from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS, error_named
     from rocsolid.report import capture_rules

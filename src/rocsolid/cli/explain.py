@@ -8,6 +8,7 @@ Examples:
   rocsolid explain hip-graph-replay-corruption      a known problem
   rocsolid explain hipEventQuery                    what HIP and CUDA do with this call during a capture
   rocsolid explain 906                              what this error means during a capture
+  rocsolid explain max_autotune --target gfx942     also what the profiles choose on an MI300X, and which values are harmful
   rocsolid explain problems                         list all known problems (also: rules, settings, profiles, calls)
 
 """
@@ -15,6 +16,7 @@ Examples:
 import argparse
 
 from rocsolid.cli.output import add_output, write
+from rocsolid.cli.target import add_target, on_target
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CODE|ID|PROFILE|PROBLEM|CALL|ERROR",
         help="what to explain; the words problems, rules, settings, profiles and calls list all names of that kind",
     )
+    add_target(parser)
     add_output(parser, ("text", "json"))
 
 
@@ -35,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
     if text is None:
         from rocsolid.api.explain import explain
 
-        text = explain(args.name)
+        with on_target(args):
+            text = explain(args.name)
     if args.output == "json":
         from rocsolid.model.codec import dumps
 

@@ -7,6 +7,7 @@ Examples:
   rocsolid probe --live                     also find settings that start-up files assign; imports torch, takes seconds
   rocsolid probe --live --import vllm       also find settings that importing vllm assigns
   rocsolid probe --active                   also run small computations, a compile and captures, in child processes
+  rocsolid probe --target gfx942@7.2.1      what it would find on an MI300X with ROCm 7.2.1, with your variables and packages
   rocsolid probe --fix --env-file fix.sh    print the fixes, and write the shell commands to a file
   rocsolid probe --output html --out probe.html
   rocsolid probe --output json --out before.json            save a probe
@@ -23,6 +24,7 @@ from pathlib import Path
 from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
 from rocsolid.cli.output import add_output, note, read, write
 from rocsolid.cli.render import render
+from rocsolid.cli.target import add_target, on_target
 from rocsolid.errors import UsageError
 from rocsolid.model.finding import Severity
 from rocsolid.model.redact import redact_all
@@ -48,6 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also run small computations, a compile and captures, in child processes with a deadline",
     )
+    add_target(parser)
     parser.add_argument("--fix", action="store_true", help="print the commands that fix the findings")
     parser.add_argument(
         "--env-file",
@@ -79,7 +82,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Take the snapshot, check it, and write the result."""
     _check_options(args)
-    record = _probe(args)
+    with on_target(args, "--live", "--active", "--record"):
+        record = _probe(args)
     if args.record:
         _record(record, args)
     if args.diff:
@@ -105,6 +109,7 @@ def _check_options(args: argparse.Namespace) -> None:
         (args.image and not args.record, "--image requires --record"),
         (args.fix and args.output != "text", f"--fix cannot be combined with --output {args.output}"),
         (args.fix and args.diff, "--fix cannot be combined with --diff"),
+        (args.target and args.imports, "--import needs the real machine: drop it, or drop --target"),
         (args.diff and args.output not in ("text", "json"), "--diff supports --output text and json only"),
     ):
         if wrong:

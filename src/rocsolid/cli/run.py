@@ -9,7 +9,7 @@ Examples:
   rocsolid run --report run.jsonl serve.py          write the changes as JSON, one line per process
   rocsolid run --best-effort train.py               run the program even if it cannot be protected
   rocsolid run --pretend gfx942 train.py            simulate an MI300X; the program runs on the CPU
-  rocsolid run --pretend gfx950@7.2.1 -m rocsolid probe   probe as on that chip with ROCm 7.2.1
+  rocsolid run --pretend gfx950@7.2.1 -m rocsolid breaks model.py:build
 
 Put rocsolid's options before the program; everything after it belongs to the program. Signals and the exit code are passed through.
 On ROCm, unsafe variables are removed, and the program cannot change the values that the profile insists on.

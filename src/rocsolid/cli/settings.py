@@ -6,6 +6,7 @@ Examples:
   rocsolid settings --values                        the values on this machine that differ from torch's defaults
   rocsolid settings --live inductor.max_autotune    its value in a fresh interpreter, and what set it
   rocsolid settings --values --all --output json    all values on this machine
+  rocsolid settings freezing --target gfx942@7.2.1  also what the profiles choose on that chip, and which values are harmful
 
 """
 
@@ -14,6 +15,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from rocsolid.cli.output import add_output, write
+from rocsolid.cli.target import add_target, on_target
+from rocsolid.errors import UsageError
 from rocsolid.model.redact import redact
 
 if TYPE_CHECKING:
@@ -38,25 +41,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="with --values or --live: also show settings that have their default"
     )
+    add_target(parser)
     add_output(parser, ("text", "json"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the descriptions of the settings, or the values in effect."""
+    with on_target(args, "--live", "--values"):
+        return _show_values(args) if args.values or args.live else _show_pages(args)
+
+
+def _show_pages(args: argparse.Namespace) -> int:
+    from rocsolid.api.explain import on_simulated_chip
     from rocsolid.catalog import registry
     from rocsolid.model.codec import dumps
 
-    if args.values or args.live:
-        return _show_values(args)
+    if args.target and not args.id:
+        msg = f"--target needs a setting: rocsolid settings ID --target {args.target}; all values of a profile: rocsolid explain safe --target {args.target}"
+        raise UsageError(msg)
     settings = [_find_or_raise(args.id)] if args.id else list(registry.all_settings())
     if args.output == "json":
-        write(dumps("rocsolid/settings/1", settings=settings), args.out)
+        simulated = {"on_target": on_simulated_chip(settings[0])} if args.target else {}
+        write(dumps("rocsolid/settings/1", settings=settings, **simulated), args.out)
         return 0
     from rocsolid.report.page_index import list_names
     from rocsolid.report.reference_pages import setting_page
     from rocsolid.report.terminal import Terminal, page_text, terminal_of
 
-    text = setting_page(settings[0]) if args.id else list_names("settings") or ""
+    text = setting_page(settings[0]) + on_simulated_chip(settings[0]) if args.id else list_names("settings") or ""
     write(page_text(text, Terminal() if args.out else terminal_of()), args.out)
     return 0
 

@@ -1,6 +1,8 @@
 """The pretended chip of this process (see `rs.pretend`), and what the probe reports for it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,17 +16,29 @@ from rocsolid.torchapi.pretend.fake_device_info import active_pretended_chip
 # Set by `rocsolid run --pretend` for the program and its child processes, or by the user.
 VARIABLE: Final = "ROCSOLID_RUN_PRETEND"
 _GPU_DEVICE_FILES: Final = ("dev/kfd", "dev/nvidiactl")
+_targets: list[PretendedChip] = []  # of `simulate_target`, the innermost last
 
 
 def pretended_chip() -> PretendedChip | None:
-    """The chip of `rs.pretend` or `rocsolid run --pretend` in this process; None if neither is active."""
-    if chip := active_pretended_chip():
+    """The chip of `rs.pretend`, `rocsolid run --pretend` or `--target` in this process; None if none is active."""
+    if chip := _targets[-1] if _targets else active_pretended_chip():
         return chip
     text = os.environ.get(VARIABLE)
     if not text:
         return None
     require_no_gpu()
     return parse_pretended_chip(text)
+
+
+@contextmanager
+def simulate_target(text: str) -> Iterator[PretendedChip]:
+    """Probe as on a machine with this chip, such as `gfx942@7.2.1`. torch is not simulated, so that a real GPU is no problem."""
+    chip = parse_pretended_chip(text)
+    _targets.append(chip)
+    try:
+        yield chip
+    finally:
+        _targets.remove(chip)
 
 
 def require_no_gpu(root: Path = Path("/")) -> None:

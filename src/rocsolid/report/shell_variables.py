@@ -9,8 +9,11 @@ from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Channel
 
 
-def variables_text(plan: Plan, shell: str) -> str:
-    """Return lines that set and unset the variables, each with its reason, for bash, fish or a Dockerfile; or JSON."""
+def variables_text(plan: Plan, shell: str, *, simulated: str = "") -> str:
+    """Return lines that set and unset the variables, each with its reason, for bash, fish or a Dockerfile; or JSON.
+
+    `simulated` is the chip and release if they are not those of this machine.
+    """
     decisions = [(d, *_variable(d, plan.torch)) for d in plan]
     if shell == "json":
         variables = [
@@ -18,8 +21,16 @@ def variables_text(plan: Plan, shell: str) -> str:
             for d, names, value in decisions
             if names
         ]
-        return dumps("rocsolid/env/1", profile=plan.profile, platform=plan.platform, variables=variables)
+        return dumps(
+            "rocsolid/env/1",
+            profile=plan.profile,
+            platform=plan.platform,
+            variables=variables,
+            **({"pretended": simulated} if simulated else {}),
+        )
     head = _comment(f"profile {plan.profile} for torch {plan.torch or '(none)'} on {plan.platform.label}")
+    if simulated:
+        head += f"\n# simulated chip: {simulated}, not this machine"
     lines = (line for d, names, value in decisions if names for line in _lines(d, names, value, shell))
     return "\n".join([head, *lines]) + "\n"
 
