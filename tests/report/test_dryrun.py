@@ -84,6 +84,18 @@ def test_text_contains_everything() -> None:
     assert "XBLOCK=2 warps=8 stages=1: grid 16384" in dryrun_text(RECORD, Terminal(width=140), verbose=True)
 
 
+def test_the_check_of_a_finding_is_the_users_own_command() -> None:
+    assert {f.check.partition("   (")[0] for f in RECORD.findings} >= {
+        "rocsolid dryrun m.py:build --train --target gfx942"
+    }
+    kernels = with_findings(DryRunRecord(workload="a.py b.py", mode="kernels", runs=(RUN,)))
+    assert any(f.check.startswith("rocsolid dryrun --kernels a.py b.py --target gfx942") for f in kernels.findings)
+    tuned = with_findings(DryRunRecord(workload="m.py:build", mode="max-autotune", runs=(RUN,)))
+    assert any(f.check.startswith("rocsolid dryrun m.py:build --mode max-autotune --target") for f in tuned.findings)
+    for record in (RECORD, kernels, tuned):
+        assert not [f for f in record.findings if "FILE.py" in f.check]
+
+
 def test_lists_the_differences_between_vendors() -> None:
     spilling = replace(KERNEL, configs=KERNEL.configs[1:2])
     run = replace(RUN, kernels=(spilling, replace(KERNEL, name="only_amd")))

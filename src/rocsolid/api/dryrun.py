@@ -13,7 +13,7 @@ from rocsolid.errors import InputError, RocsolidError, UsageError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import DryRun, DryRunRecord, FailedTarget
 from rocsolid.model.environment import CheckResult, Device
-from rocsolid.model.finding import worst_first
+from rocsolid.model.finding import Finding, worst_first
 from rocsolid.model.progress import OnStep, Step
 from rocsolid.model.setting import Channel
 from rocsolid.model.workload import WorkloadName
@@ -25,6 +25,7 @@ from rocsolid.rules.dryrun_rules import check_dry_run
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CONFIGS = ("all", "best", "first")
 _NEUTRAL_CHIP = "sm_90"
+_PLACEHOLDER = "FILE.py:FUNCTION"  # in the checks of the rules
 _START_S = 120.0  # to import torch and read the files, on a slow machine
 _COMPARED_CHIPS = {"cuda": "sm_90"}
 
@@ -210,7 +211,18 @@ def _run_all(
 
 def with_findings(record: DryRunRecord) -> DryRunRecord:
     """The record with the findings of all rules about its runs; the run for comparison is not checked."""
-    return replace(record, findings=tuple(worst_first([f for run in record.runs for f in check_dry_run(run)])))
+    found = [_with_own_command(f, record) for run in record.runs for f in check_dry_run(run)]
+    return replace(record, findings=tuple(worst_first(found)))
+
+
+def _with_own_command(finding: Finding, record: DryRunRecord) -> Finding:
+    """The finding with the user's own files and options in its check."""
+    words = f"--kernels {record.workload}" if record.mode == "kernels" else record.workload
+    words += " --train" if record.train else ""
+    words += f" --profile {record.profile}" if record.profile else ""
+    if record.mode not in ("kernels", "default") and "without --mode" not in finding.check:
+        words += f" --mode {record.mode}"
+    return replace(finding, check=finding.check.replace(_PLACEHOLDER, words))
 
 
 def _check_configs(configs: str) -> None:
