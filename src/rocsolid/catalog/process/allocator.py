@@ -39,7 +39,10 @@ SETTINGS = (
             Recommendation(
                 profile="safe",
                 value=None,
-                why=("If it is not set, the allocator uses its default options; captures were tested with these."),
+                why=(
+                    "expandable_segments:True can hang on ROCm. If the variable is not set, the allocator uses its "
+                    "default options; captures were tested with these."
+                ),
                 evidence=(issue("pytorch/pytorch#192259", "Reports a hang with expandable segments on ROCm."),),
                 when=_ROCM,
             ),
