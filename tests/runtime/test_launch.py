@@ -207,6 +207,10 @@ def test_a_deadline_holds_for_compiles_of_the_program() -> None:
         (["--plan", "/no/where", "x.py"], "rocsolid: error: cannot read /no/where: No such file or directory"),
         (["--nonsense", "x.py"], "rocsolid: error: run: unknown option --nonsense"),
         (["-m"], "rocsolid: error: run: no program given"),
+        (
+            ["--report", "train.py"],
+            "rocsolid: error: run: no program given: --report took 'train.py' as its value; add a script",
+        ),
         (["--profile"], "rocsolid: error: run: --profile needs a value"),
     ],
 )

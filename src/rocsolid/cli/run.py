@@ -67,6 +67,7 @@ def launch_from(argv: Sequence[str]) -> NoReturn:
 
     options: dict[str, str] = {}
     words = list(argv)
+    taken = ""  # by the last option, if the words end there
     while words and words[0].startswith("--"):
         name, equals, value = words.pop(0).partition("=")
         if name == "--":
@@ -77,8 +78,11 @@ def launch_from(argv: Sequence[str]) -> NoReturn:
             if not equals and not words:
                 _fail(f"{name} needs a value")
             options[name.removeprefix("--")] = value if equals else words.pop(0)
+            taken = f"{name} took {options[name.removeprefix('--')]!r} as its value" if not equals else ""
         else:
             _fail(f"unknown option {name}; put the program's own options after the program")
+    if taken and not words:
+        _fail(f"no program given: {taken}; add a script, -m MODULE or -c CODE")
     _check_options(options, words)
     launch(words, **options)
 
