@@ -5,10 +5,11 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.support import clean_environ, running, until
+from tests.support import clean_environ, in_ci, running, until
 
 from rocsolid.api import dryrun
 from rocsolid.catalog.chips import chip
@@ -166,6 +167,33 @@ def test_a_compiler_crash_affects_one_task(tmp_path: Path, workers: int) -> None
         "RuntimeError: error: not here",
     ]
     assert [file.name for file in tmp_path.iterdir()] == ["journal"]
+
+
+def test_an_error_of_the_assembler_is_no_crash(tmp_path: Path) -> None:
+    def ends() -> None:
+        os.write(2, b"<inline asm>:1:2: error: invalid instruction\n")
+        os._exit(1)
+
+    (done,) = compile_all(CompileContext(chip=chip("gfx942"), journal=tmp_path / "journal"), [task("k", ends)])
+
+    assert done.config.error == "the compiler stopped: <inline asm>:1:2: error: invalid instruction"
+
+
+def test_progress_names_the_chip_or_what_is_done(tmp_path: Path) -> None:
+    for doing, expected in (("", "at gfx942: 1 of 1, k"), ("reading", "at reading: 1 of 1, k")):
+        shared = CompileContext(chip=chip("gfx942"), journal=tmp_path / f"journal{doing}", doing=doing)
+        compile_all(shared, [task("k", lambda: None)])
+        assert expected in shared.journal.read_text().splitlines()
+
+
+@pytest.mark.skipif(find_spec("triton") is None and not in_ci(), reason="Triton is not installed")
+def test_the_hash_of_triton_is_computed_once_and_not_in_every_worker(tmp_path: Path) -> None:
+    from triton.runtime.cache import triton_key
+
+    triton_key.cache_clear()
+    compile_all(CompileContext(chip=chip("gfx942"), journal=tmp_path / "journal"), [task("k", triton_key)])
+
+    assert triton_key.cache_info().currsize == 1
 
 
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class CompileContext:
     asm: bool = False  # include the assembly in the result
     save: Path | None = None  # folder for the generated code
     kernel_deadline_s: float = 0.0  # for each configuration; 0: no limit
+    doing: str = ""  # at the start of the progress lines; the chip if empty
     ends: float = 0.0  # value of time.monotonic() after which nothing is started; 0: no limit
 
 

@@ -44,6 +44,7 @@ def _run(request: Request) -> ChildResult:
         asm=request.asm,
         save=Path(request.save) if request.save else None,
         kernel_deadline_s=request.kernel_deadline_s,
+        doing="reading how the kernels are called" if request.find_signatures else "",
         ends=started + request.deadline_s if request.deadline_s else 0.0,
     )
     release = DEFAULT_RELEASE[target.platform]

@@ -3,6 +3,7 @@
 If the compiler crashes or takes too long, only one worker ends, and only the job that it was working on fails.
 """
 
+import contextlib
 import os
 import pickle
 import signal
@@ -49,6 +50,7 @@ class Failed:
 
 def compile_all(shared: CompileContext, tasks: Sequence[Task], workers: int = 0) -> list[CompiledConfig]:
     """Compile all tasks; return the results in order, each with its resources or its error."""
+    _compute_cache_key()
     jobs = [
         Job(name=task.name, run=lambda task=task: try_compile(shared, task.name, task.config, task.compile_it))  # type: ignore[misc]
         for task in tasks
@@ -70,6 +72,15 @@ def run_jobs(shared: CompileContext, jobs: Sequence[Job], workers: int = 0) -> l
             else:
                 results |= _run_workers(shared, jobs, remaining, max_workers, Path(folder))
     return [results[index] for index in range(len(jobs))]
+
+
+def _compute_cache_key() -> None:
+    """Compute the part of Triton's cache keys that takes a second, once and not in every worker: a hash of Triton's own files."""
+    if "triton" in sys.modules:
+        with contextlib.suppress(ImportError):
+            from triton.runtime.cache import triton_key
+
+            triton_key()
 
 
 def _run_workers(
@@ -118,7 +129,7 @@ def _work(shared: CompileContext, jobs: Sequence[Job], queue: int, file: Path) -
                     results.write(pickle.dumps((index, True, Failed(error=_NOT_STARTED))))
                     continue
                 if not index or jobs[index - 1].name != job.name:
-                    progress(shared, f"{shared.chip.arch}: {index + 1} of {len(jobs)}, {job.name}")
+                    progress(shared, f"{shared.doing or shared.chip.arch}: {index + 1} of {len(jobs)}, {job.name}")
                 results.write(pickle.dumps((index, False, None)))
                 os.ftruncate(errors, 0)
                 os.lseek(errors, 0, os.SEEK_SET)
@@ -159,8 +170,11 @@ def _how_it_ended(code: int, errors: Path, limit_s: float) -> str:
     """How a worker ended, and the first error it printed."""
     if code == -signal.SIGALRM:
         return f"took longer than {limit_s:g} s to compile"
+    printed = _printed_error(errors)
+    if code > 0 and printed:  # LLVM ends the process at an ordinary error of its assembler
+        return f"the compiler stopped: {printed}"
     ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return "; ".join(filter(None, [f"the compiler crashed: {ending}", _printed_error(errors)]))
+    return "; ".join(filter(None, [f"the compiler crashed: {ending}", printed]))
 
 
 def _printed_error(errors: Path) -> str:
