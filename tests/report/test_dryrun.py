@@ -167,7 +167,7 @@ def test_a_wide_table_is_continued_below() -> None:
     assert len(_columns(rows, 400)) == 2
 
 
-def test_a_project_starts_with_its_counts_and_lists_only_kernels_with_problems() -> None:
+def test_a_project_ends_with_its_counts_and_lists_only_kernels_with_problems() -> None:
     fine = replace(KERNEL, configs=KERNEL.configs[:1], signature="inferred: k(x=*bf16)")
     spilling = replace(KERNEL, name="spilling", configs=(replace(KERNEL.configs[0], resources=OVER),))
     kernels = (*(replace(fine, name=f"fine_{n}") for n in range(30)), spilling)
@@ -176,7 +176,7 @@ def test_a_project_starts_with_its_counts_and_lists_only_kernels_with_problems()
     record = DryRunRecord(workload="src", mode="kernels", runs=(run,))
     text = dryrun_text(record, Terminal())
 
-    assert "gfx942: 31 of 31 kernels compile, 1 spill in every configuration, 1 exceed the LDS limit" in text
+    assert "gfx942: 31 of 31 kernels compile, 1 spills in every configuration, 1 exceeds the LDS limit" in text
     assert "spilling" in text
     assert "fine_3" not in text
     assert "30 kernels without a problem are not listed" in text
@@ -185,3 +185,34 @@ def test_a_project_starts_with_its_counts_and_lists_only_kernels_with_problems()
     page = dryrun_html(record)
     assert "inferred: k(x=*bf16)" in page
     assert "31 of 31 kernels compile" in page
+
+
+def test_the_last_lines_are_the_verdict() -> None:
+    fine = replace(RUN, kernels=tuple(replace(KERNEL, name=f"k{n}", configs=KERNEL.configs[:1]) for n in range(7)))
+    for run, verdict in (
+        (fine, "gfx942: 7 of 7 kernels compile, no spills, LDS fits"),
+        (RUN, "gfx942: 1 of 1 kernel compiles, 1 configuration fails, 1 configuration spills, 1 configuration exceeds the LDS limit"),
+        (replace(RUN, kernels=(replace(KERNEL, configs=KERNEL.configs[1:]),)),
+         "gfx942: 1 of 1 kernel compiles, 1 spills in every configuration, 1 exceeds the LDS limit"),
+        (replace(RUN, kernels=(replace(KERNEL, configs=KERNEL.configs[2:]),)), "gfx942: 0 of 1 kernel compiles, 1 fails"),
+    ):  # fmt: skip
+        text = dryrun_text(with_findings(DryRunRecord(workload="m.py:build", runs=(run,))), Terminal(width=120))
+        assert text.rstrip().split("\n\n")[-2] == verdict
+
+
+def test_a_narrow_terminal_gets_one_table_and_no_long_line() -> None:
+    narrow = dryrun_text(RECORD, Terminal(width=80))
+
+    assert "code bytes" not in narrow
+    assert [line for line in narrow.splitlines() if len(line) > 80] == []
+    assert "code bytes" in dryrun_text(RECORD, Terminal(width=80), verbose=True)
+
+
+def test_the_same_finding_for_two_chips_is_shown_once() -> None:
+    record = with_findings(DryRunRecord(workload="m.py:build", runs=(RUN, replace(RUN, target="gfx950"))))
+    text = dryrun_text(record, Terminal(width=140))
+
+    assert "DRY001 gfx942, gfx950 triton_red_0" in text
+    assert "rocsolid dryrun m.py:build --target gfx942 --target gfx950" in text
+    assert text.count("DRY001") == 1
+    assert len([f for f in record.findings if f.code == "DRY001"]) == 2

@@ -21,6 +21,7 @@ from rocsolid.probe.diff import compare_probes
 from rocsolid.report.fix_commands import env_file, fix_text
 from rocsolid.report.lint_text import lint_text
 from rocsolid.report.machine_readable import github, probe_json, sarif
+from rocsolid.report.probe_page import probe_html
 from rocsolid.report.probe_text import difference_text, images_markdown, probe_text
 from rocsolid.report.reference_pages import problem_page, rule_page, setting_page
 from rocsolid.report.shell_variables import variables_text
@@ -57,7 +58,7 @@ def test_text_shows_the_worst_finding_first_with_its_fix() -> None:
     text = probe_text(a_record(), Terminal(width=100))
     lines = text.splitlines()
 
-    assert lines[0] == "torch 2.13.0 on ROCm · ROCm 7.1.1 · a chip (gfx942) · Python "
+    assert lines[0] == "torch 2.13.0 on ROCm · ROCm 7.1.1 · a chip (gfx942) · Python"
     first = next(i for i, line in enumerate(lines) if line.startswith("CRITICAL CFG001"))
     assert lines[first] == "CRITICAL CFG001 inductor.max_autotune"
     assert lines[first + 1].strip().startswith(f"Environment variable {VARIABLE} sets `inductor.max_autotune` to True")
@@ -230,3 +231,12 @@ def test_a_variable_that_this_torch_does_not_read_is_not_exported(torch: str, re
     plan = Plan(profile="safe", platform=Platform.CPU, torch=torch, decisions=(decision,))
 
     assert ("export TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES=0" in variables_text(plan, "bash")) is reads
+
+
+def test_a_long_headline_is_wrapped_in_a_terminal_and_one_line_in_html() -> None:
+    record = a_record()
+    device = replace(record.environment.devices[0], name="a chip with " + "a long name " * 9)
+    record = replace(record, environment=replace(record.environment, devices=(device,)))
+
+    assert max(map(len, probe_text(record, Terminal(width=80)).splitlines())) <= 80
+    assert "a chip with " + "a long name " * 9 in probe_html(record)

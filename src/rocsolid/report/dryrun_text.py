@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rocsolid.model.codec import dumps
 from rocsolid.model.dryrun import DRYRUN_SCHEMA, DryRun, DryRunGraph, DryRunKernel, DryRunRecord, KernelConfig
-from rocsolid.model.finding import Severity
+from rocsolid.model.finding import Finding, Severity
 from rocsolid.report.probe_text import finding_text, summary_line
 from rocsolid.report.terminal import Terminal
 from rocsolid.version import __version__
@@ -24,7 +25,12 @@ HEADINGS = (
     "code bytes",
     "compile s",
 )
-_PROBLEMS = {"fails": "fail", "spills": "spill in every configuration", "lds": "exceed the LDS limit"}
+_PROBLEMS = {  # of one kernel, and of several
+    "fails": ("fails", "fail"),
+    "spills": ("spills in every configuration", "spill in every configuration"),
+    "lds": ("exceeds the LDS limit", "exceed the LDS limit"),
+}
+_LESS_IMPORTANT = ("AGPR", "matrix instr.", "code bytes", "compile s")  # columns that a narrow terminal leaves out
 _MAX_KERNELS = 20  # with more, only those with a problem are listed
 _MAX_SKIPPED = 10
 _MAX_LISTED = 3  # kernels; more are summed up in one line
@@ -40,8 +46,6 @@ def dryrun_json(record: DryRunRecord) -> str:
 def dryrun_text(record: DryRunRecord, terminal: Terminal, *, verbose: bool = False) -> str:
     """Graphs and kernels of each chip, the differences from the compared chip, and the findings."""
     blocks = [_headline(record, terminal)]
-    if record.mode == "kernels":
-        blocks.append("\n".join(porting_lines(record)))
     for run in record.runs:
         blocks += list(_run(run, terminal, verbose=verbose))
         if record.compared:
@@ -50,16 +54,36 @@ def dryrun_text(record: DryRunRecord, terminal: Terminal, *, verbose: bool = Fal
         terminal.paint(terminal.wrap(f"{failed.target} failed: {failed.error}", indent="  ", first=""), "red")
         for failed in record.failed
     ]
-    full = [f for f in record.findings if verbose or f.severity > Severity.INFO]
-    short = [f for f in record.findings if f not in full]
+    findings = _grouped(record.findings, [run.target for run in record.runs])
+    full = [f for f in findings if verbose or f.severity > Severity.INFO]
+    short = [f for f in findings if f not in full]
     blocks += [finding_text(f, terminal) for f in full]
     if short:
         notes = (
             terminal.wrap(f.message, indent=" " * 16, first=f"{terminal.severity(f.severity)} {f.code} ") for f in short
         )
         blocks.append("\n".join(notes))
-    blocks.append(summary_line(record.findings, terminal, hidden=len(short)))
+    blocks.append("\n".join(terminal.wrap(line, indent="  ", first="") for line in porting_lines(record)))
+    blocks.append(summary_line(findings, terminal, hidden=len(short)))
     return "\n\n".join(blocks) + "\n"
+
+
+def _grouped(findings: Sequence[Finding], targets: Sequence[str]) -> list[Finding]:
+    """Findings that differ only in the chip become one, which names all chips."""
+    groups: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
+    for finding in findings:
+        target = next((t for t in targets if finding.subject.partition(" ")[0] == t), "")
+        words = (finding.code, finding.subject, finding.message, finding.why, finding.fix)
+        key = (*(text.replace(target, "{}") if target else text for text in words), finding.location)
+        groups.setdefault(key, []).append((target, finding))
+    return [_one_of(group) if len(group) > 1 else group[0][1] for group in groups.values()]
+
+
+def _one_of(group: Sequence[tuple[str, Finding]]) -> Finding:
+    target, first = group[0]
+    names = ", ".join(name for name, _ in group)
+    changed = {field: getattr(first, field).replace(target, names) for field in ("subject", "message", "why", "fix")}
+    return replace(first, check=first.check.replace(target, names.replace(", ", " --target ")), **changed)
 
 
 def _headline(record: DryRunRecord, terminal: Terminal) -> str:
@@ -100,12 +124,26 @@ def porting_lines(record: DryRunRecord) -> Iterator[str]:
     for run in (*record.runs, *([record.compared] if record.compared else [])):
         counts = Counter(problem for kernel in run.kernels for problem in kernel.problems)
         compiled = len(run.kernels) - counts["fails"]
-        problems = [f"{counts[kind]} {text}" for kind, text in _PROBLEMS.items() if counts[kind]]
-        yield f"{run.target}: {compiled} of {_count(len(run.kernels), 'kernel')} compile" + "".join(
-            f", {p}" for p in problems
-        )
+        problems = [f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _PROBLEMS.items() if counts[kind]]
+        if not problems and run.kernels:
+            problems = list(_verdict([config for kernel in run.kernels for config in kernel.configs]))
+        verb = "compiles" if len(run.kernels) == 1 else "compile"
+        yield ", ".join([f"{run.target}: {compiled} of {_count(len(run.kernels), 'kernel')} {verb}", *problems])
     if record.runs and record.runs[0].skipped:
         yield f"{_count(len(record.runs[0].skipped), 'kernel')} not compiled, because no signature is known: add --signatures FILE"
+
+
+def _verdict(configs: Sequence[KernelConfig]) -> Iterator[str]:
+    """Sentences about kernels that all have a configuration which compiles, does not spill and fits."""
+    used = [config.resources for config in configs if config.resources]
+    spilling, too_large = sum(u.spills > 0 for u in used), sum(not u.fits for u in used)
+    for number, words in ((len(configs) - len(used), _PROBLEMS["fails"]), (spilling, ("spills", "spill"))):
+        if number:
+            yield f"{_count(number, 'configuration')} {words[number > 1]}"
+    if not spilling:
+        yield "no spills"
+    words = _PROBLEMS["lds"]
+    yield f"{_count(too_large, 'configuration')} {words[too_large > 1]}" if too_large else "LDS fits"
 
 
 def graph_lines(graph: DryRunGraph, terminal: Terminal) -> Iterator[str]:
@@ -114,7 +152,8 @@ def graph_lines(graph: DryRunGraph, terminal: Terminal) -> Iterator[str]:
     parts = f", {graph.partitions} partitions" if graph.partitions > 1 else ""
     calls = sum(extern.count for extern in graph.externs)
     launches = f"{_count(len(graph.kernels), 'launch', 'launches')}, {_count(calls, 'library call')}{parts}"
-    yield f"  {graph.name} ({graph.kind}): {launches}; {terminal.paint(state, 'red' if graph.capture_blockers else 'green')}"
+    head = terminal.wrap(f"{graph.name} ({graph.kind}): {launches}; {state}", indent="    ", first="  ")
+    yield head.replace(state, terminal.paint(state, "red" if graph.capture_blockers else "green"))
     for blocker in graph.capture_blockers:
         yield terminal.wrap(f"{blocker.reason} {blocker.location}".strip(), indent="      ", first="    reason: ")
     for extern in graph.externs:
@@ -136,7 +175,7 @@ def _kernel(kernel: DryRunKernel, run: DryRun, terminal: Terminal, *, verbose: b
         lines.append(terminal.paint(terminal.wrap(listed, indent="  "), "dim"))
     rows = [headings(run), *(config_cells(config, common) for config in kernel.configs if config.resources)]
     if len(rows) > 1:
-        lines += _columns(rows, terminal.width)
+        lines += _columns(rows if verbose else _fitting(rows, terminal.width), terminal.width)
     lines += [f"  {c.label_without(common)}: {terminal.paint(c.error, 'red')}" for c in kernel.configs if c.error]
     if verbose:
         lines += [f"  {c.label_without(common)}: grid {' × '.join(map(str, c.grid))}" for c in kernel.configs if c.grid]
@@ -171,6 +210,15 @@ def config_cells(config: KernelConfig, common: Mapping[str, object]) -> list[str
         str(resources.code_bytes),
         f"{config.seconds:.1f}",
     ]
+
+
+def _fitting(rows: Sequence[Sequence[str]], width: int) -> Sequence[Sequence[str]]:
+    """The rows without the less important columns, if the table is wider than the terminal."""
+    needed = sum(max(len(row[column]) for row in rows) + 2 for column in range(len(rows[0])))
+    if needed <= width:
+        return rows
+    kept = [column for column, heading in enumerate(rows[0]) if heading not in _LESS_IMPORTANT]
+    return [[row[column] for column in kept] for row in rows]
 
 
 def _columns(rows: Sequence[Sequence[str]], width: int) -> list[str]:

@@ -9,13 +9,15 @@ from rocsolid.report.html_page import counts_html, definitions, findings_html, p
 from rocsolid.report.probe_text import environment_facts, headline, set_by
 from rocsolid.report.terminal import Terminal
 
+_ONE_LINE = 10_000  # columns: the browser wraps
+
 
 def probe_html(record: ProbeRecord) -> str:
     """The page: findings, the commands that fix them, the facts about the machine, and all settings."""
     env = record.environment
     return page(
         "Probe report",
-        headline(env, Terminal()).replace("\n", " · ") + f" · {env.taken_at}",
+        headline(env, Terminal(width=_ONE_LINE)).replace("\n", " · ") + f" · {env.taken_at}",
         counts_html(record.findings),
         tag("h2", "Findings"),
         findings_html(record.findings),

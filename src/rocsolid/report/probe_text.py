@@ -47,7 +47,9 @@ def headline(env: Environment, terminal: Terminal) -> str:
     torch = f"torch {env.torch_version}" if env.torch else "no torch"
     rocm = f" · ROCm {env.rocm_version}" if env.rocm_version else ""
     devices = ", ".join(_count(f"{d.name} ({d.arch})" for d in env.devices)) or "no GPU"
-    line = f"{torch} on {env.platform.label}{rocm} · {devices} · Python {env.python}"
+    line = terminal.wrap(
+        f"{torch} on {env.platform.label}{rocm} · {devices} · Python {env.python}", indent="  ", first=""
+    )
     if env.pretended:
         line = f"PRETENDED CHIP ({env.pretended}): not the real hardware of this machine\n{line}"
     return terminal.paint(line, "bold") + terminal.paint(f"\nsettings {_HOW_SETTINGS_WERE_READ[env.probe_mode]}", "dim")
@@ -127,7 +129,8 @@ def summary_line(findings: Sequence[Finding], terminal: Terminal, *, hidden: int
     if not parts:
         return terminal.paint("no findings", "green", "bold")
     more = "; -v shows INFO findings in full; details: `rocsolid explain CODE`" if hidden else ""
-    return terminal.paint(", ".join(parts), "bold") + more
+    counted = ", ".join(parts)
+    return terminal.wrap(counted + more, indent="  ", first="").replace(counted, terminal.paint(counted, "bold"), 1)
 
 
 def difference_text(difference: ProbeDifference, terminal: Terminal) -> str:

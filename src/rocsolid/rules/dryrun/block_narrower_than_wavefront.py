@@ -28,7 +28,7 @@ RULE = Rule(
     code="DRY005",
     name="block-narrower-than-wavefront",
     severity=Severity.WARNING,
-    message="{kernel} ({config}) has {block} elements for {lanes} lanes on {target}",
+    message="{kernel} ({config}) has {block} for {lanes} lanes on {target}",
     why="A wavefront of {target} has {wavefront} lanes. Lanes without an element of their own repeat the work of other lanes.",
     fix="Use a block that is a multiple of {wavefront}, or fewer warps.",
     check="rocsolid dryrun FILE.py:FUNCTION --target {target}   (shows 100 % in the column lanes)",
@@ -52,7 +52,7 @@ def check_run(run: DryRun) -> Iterator[Finding]:
             kernel=kernel.name,
             config=config.label,
             target=run.target,
-            block=used.block,
+            block=f"{used.block} element{'' if used.block == 1 else 's'}",
             lanes=config.warps * used.wavefront,
             wavefront=used.wavefront,
         )
