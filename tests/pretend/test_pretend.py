@@ -224,6 +224,14 @@ def test_unsafe_variables_are_removed_only_for_a_simulated_amd_chip(pretend_chip
         assert ("AMD_SERIALIZE_KERNEL" not in environ) is removed
 
 
+def test_a_capture_names_the_release_that_was_asked_for(pretend_chip: Pretend) -> None:
+    pretend_chip("gfx942@7.2.1")
+    nearest = "record, simulates HIP 7.2.4, whose capture rules are the nearest known to those of 7.2.1"
+    assert rs.capture(len).report().backend == nearest
+    pretend_chip("gfx942@7.2.4")
+    assert rs.capture(len).report().backend == "record, simulates HIP 7.2.4"
+
+
 def test_a_capture_simulates_the_runtime_of_the_simulated_chip(pretend_chip: Pretend) -> None:
     """HIP 6.4 allows querying an earlier event in a capture, HIP 7.2 and CUDA do not; backend="auto" is the record backend."""
     import torch

@@ -28,6 +28,7 @@ from rocsolid.runtime.capture.backends.base import capture_lock
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.captured import Captured, Inputs
 from rocsolid.runtime.capture.diagnosis import refuse_operation
+from rocsolid.torchapi.pretend.fake_device_info import active_pretended_chip
 from rocsolid.torchapi.private_api import AttributePatch
 from rocsolid.torchapi.user_frames import user_code_line
 
@@ -305,7 +306,10 @@ class SimulatedCaptured(Captured):
     def report(self) -> CaptureReport:
         """Return the report; its `backend` names the simulated runtime."""
         report = super().report()
-        return replace(report, backend=f"{report.backend}, simulates {self._runtime.label}")
+        label = self._runtime.label
+        if (chip := active_pretended_chip()) and not label.endswith(f" {chip.release}"):
+            label += f", whose capture rules are the nearest known to those of {chip.release}"
+        return replace(report, backend=f"{report.backend}, simulates {label}")
 
     @property
     def _runtime(self) -> Runtime:
