@@ -14,6 +14,8 @@ from rocsolid.probe.pretended import pretended_chip, simulate_target
         (["env"], "# simulated chip: gfx942@7.2.1, not this machine"),
         (["env"], "on ROCm"),
         (["env"], "TORCHINDUCTOR_CUDAGRAPHS=0"),
+        (["env"], "\n# Fixes for known problems of this chip and release: rocsolid probe."),
+        (["env", "--profile", "fast"], "\n# These are all values that were faster in a measurement on this platform."),
         (["env", "--output", "json"], '"pretended": "gfx942@7.2.1"'),
         (["probe", "--fail-on", "never"], "PRETENDED CHIP (gfx942@7.2.1)"),
         (["probe", "--fail-on", "never"], "hip-graph-replay-corruption"),
@@ -33,6 +35,11 @@ def test_the_output_is_about_the_chip_and_says_that_it_is_simulated(
     assert main([*command, "--target", "gfx942@7.2.1"]) == 0
     assert expected in capsys.readouterr().out
     assert pretended_chip() is None
+
+
+def test_the_comments_of_env_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "--target", "gfx942@7.2.1"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
 def test_another_release_is_not_affected(capsys: pytest.CaptureFixture[str]) -> None:
