@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from benchmarks.object_files import code_bytes, metadata
-from tests.support import in_ci, needs_torch, running
+from tests.support import in_ci, needs_torch, run_python, running
 
 import rocsolid as rs
 from rocsolid.errors import CannotRunError, InputError, TimedOutError, UnknownNameError, UsageError
@@ -233,6 +233,34 @@ def test_wrong_names_are_errors_before_anything_starts(folder: Path) -> None:
         rs.dryrun("w.py")
     with pytest.raises(InputError, match=r"the workload's file no\.py does not exist"):
         rs.dryrun("no.py:build", cache=folder / "cache")
+
+
+LIBRARY_CALLS = """
+import torch
+from rocsolid.torchapi.inductor.lowering import record_lowering
+
+record = record_lowering(lambda module: None)
+
+
+def attention(x, a, b):
+    q, k = x @ a, x @ b
+    return torch.nn.functional.scaled_dot_product_attention(q, k, k)
+
+
+with torch.no_grad():
+    torch.compile(attention)(*[torch.randn(1, 2, 64, 64) for _ in range(3)])
+for extern in record.graphs[0].externs:
+    print(extern.name, *(location.rpartition(":")[2] for location in extern.locations))
+"""
+
+
+def test_a_library_call_has_its_own_line_and_not_those_of_its_inputs(tmp_path: Path) -> None:
+    (tmp_path / "calls.py").write_text(LIBRARY_CALLS)
+    ran = run_python(str(tmp_path / "calls.py"))
+
+    assert ran.code == 0, ran.err
+    lines = [line.split()[1:] for line in ran.out.splitlines()]
+    assert lines == [["9"], ["9"], ["10"]], ran.out
 
 
 def assert_all_compiled(run: DryRun) -> None:

@@ -42,7 +42,7 @@ GRAPH = DryRunGraph(
     name="graph 0",
     kind="inference",
     kernels=("triton_red_0",),
-    externs=(ExternCall(name="mm", library="rocBLAS", count=2, locations=("/home/me/m.py:8",)),),
+    externs=(ExternCall(name="mm", library="rocBLAS", count=2, locations=("/home/me/m.py:8", "/home/me/m.py:9")),),
     nodes=3,
     capture_blockers=(CaptureBlocker(reason="y is on the CPU", location="/home/me/m.py:9"),),
 )
@@ -70,7 +70,7 @@ def test_text_contains_everything() -> None:
         "  note: the workload was loaded with real tensors, because its file reads their values",
         "  graph 0 (inference): 1 launch, 2 library calls; cannot be captured",
         "    reason: y is on the CPU /home/me/m.py:9",
-        "    2 × mm → rocBLAS  me/m.py:8",
+        "    2 × mm → rocBLAS  me/m.py:8 and 1 more line",
         "graph break at /home/me/m.py:5: print",
         "autotuning of mm bf16[2, 2]: 37 choices, 2 compiled in 3 s, 1 failed",
         "triton_red_0  me/m.py:7 and 1 more line",

@@ -157,18 +157,11 @@ def graph_lines(graph: DryRunGraph, terminal: Terminal) -> Iterator[str]:
     for blocker in graph.capture_blockers:
         yield terminal.wrap(f"{blocker.reason} {blocker.location}".strip(), indent="      ", first="    reason: ")
     for extern in graph.externs:
-        location = f"  {terminal.paint(_short(extern.locations[0]), 'dim')}" if extern.locations else ""
-        yield f"    {extern.count} × {extern.name} → {extern.library}{location}"
+        yield f"    {extern.count} × {extern.name} → {extern.library}{_location(extern.locations, terminal)}"
 
 
 def _kernel(kernel: DryRunKernel, run: DryRun, terminal: Terminal, *, verbose: bool) -> str:
-    location = f"  {terminal.paint(_short(kernel.locations[0]), 'dim')}" if kernel.locations else ""
-    more = (
-        terminal.paint(f" and {_count(len(kernel.locations) - 1, 'more line')}", "dim")
-        if len(kernel.locations) > 1
-        else ""
-    )
-    lines = [f"{terminal.paint(kernel.name, 'bold')}{location}{more}"]
+    lines = [f"{terminal.paint(kernel.name, 'bold')}{_location(kernel.locations, terminal)}"]
     common = kernel.common_values
     if common:
         listed = " ".join(f"{name}={value}" for name, value in common.items())
@@ -279,6 +272,14 @@ def _comparison(run: DryRun, other: DryRun, terminal: Terminal) -> str:
 
 def _count(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def _location(locations: Sequence[str], terminal: Terminal) -> str:
+    """The first line, and how many more there are."""
+    if not locations:
+        return ""
+    more = f" and {_count(len(locations) - 1, 'more line')}" if len(locations) > 1 else ""
+    return f"  {terminal.paint(_short(locations[0]) + more, 'dim')}"
 
 
 def _short(location: str) -> str:

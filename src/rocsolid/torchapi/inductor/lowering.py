@@ -247,9 +247,10 @@ def _externs(lowering: Any) -> Iterator[LoweredExtern]:
             continue
         name = str(getattr(operation, "python_kernel_name", None) or getattr(operation, "op_overload", None) or "")
         name = name.removeprefix("torch.ops.").removeprefix("extern_kernels.")
-        # The origins include operations that were fused into this one; `origin_node` is the operation itself.
-        origin_node = getattr(operation, "origin_node", None)
-        nodes = [origin_node] if origin_node is not None else operation.get_origins()
+        # The origins include operations that compute the inputs; `origin_node`, or the node that calls the operator, is the call itself.
+        origin_node, origins = getattr(operation, "origin_node", None), operation.get_origins()
+        own = [node for node in origins if node.target is getattr(operation, "op_overload", None)]
+        nodes = [origin_node] if origin_node is not None else own or origins
         yield LoweredExtern(name=name or type(operation).__name__, locations=_user_locations(nodes))
 
 
