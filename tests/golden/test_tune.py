@@ -188,7 +188,7 @@ def test_progress_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     from rocsolid.report import progress as progress_line
 
-    monkeypatch.setattr(progress_line, "_LOG_INTERVAL_S", 0.3)
+    monkeypatch.setattr(progress_line, "_FIRST_LINE_S", 0.3)
     monkeypatch.setattr(sys, "stderr", written := io.StringIO())
     with show_progress(600.0) as reporting:
         reporting.on_trial(
