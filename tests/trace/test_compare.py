@@ -162,6 +162,18 @@ def test_most_work_of_a_real_replay_is_matched_across_vendors(after: str) -> Non
     assert all(row.before_kernel and row.after_kernel for row in ordered)
 
 
+def test_what_one_trace_does_not_contain_is_not_compared() -> None:
+    """The replay on the MI300X has no host events: its graph launches and the causes of its idle time are unknown, not 0."""
+    names = ("h200_policy_inference_25ms_39hz.json", "mi300x_pi0_bsz1_cudagraph_rocprof_26ms.json")
+    comparison = rs.compare(*map(real, names))
+
+    assert "idle_ns" in {change.name for change in comparison.metrics}
+    assert not {change.name for change in comparison.metrics} & {"graph_launches", "graph_kernel_time_ns"}
+    assert comparison.idle == ()
+    assert any(text.startswith("after: ") and "no host events" in text for text in comparison.doubts)
+    assert "graph launches" not in run_cli("compare", *map(str, map(real, names))).out
+
+
 def test_a_comparison_with_a_doubtful_trace_says_so(tmp_path: Path) -> None:
     before = write(tmp_path, "a.json", ("k", "aten::mm", "10.000"))
     after = tmp_path / "b.json"

@@ -34,10 +34,8 @@ _METRICS: Final = (
     "kernel_time_ns",
     "copy_count",
     "copy_bytes",
-    "graph_launches",
-    "graph_kernel_count",
-    "graph_kernel_time_ns",
 )
+_METRICS_OF_LAUNCHES: Final = ("graph_launches", "graph_kernel_count", "graph_kernel_time_ns")
 _MIN_CHANGE: Final = 0.03  # a kernel whose time changes by less is reported as "same"
 _SPLIT_SUM: Final = re.compile(r"split_?[kK]_?reduce|PostGSU|splitKreduce|reduce_segments")
 _COMPILED: Final = re.compile(r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction")
@@ -59,6 +57,8 @@ def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
         return _compare_cpu(before, before.cpu, after, after.cpu)
     old, new = _busiest(before), _busiest(after)
     operators = tuple(sorted(_operator_changes(old, new), key=lambda row: -abs(row.delta_ns)))
+    knows_launches = not any(doubt.kind is DoubtKind.NO_HOST_EVENTS for doubt in (*before.doubts, *after.doubts))
+    metrics = (*_METRICS, *(_METRICS_OF_LAUNCHES if knows_launches else ()))
     aligned: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in operators:
         if row.match is MatchLevel.ORDER:
@@ -69,16 +69,16 @@ def compare(before: TraceFile, after: TraceFile) -> TraceComparison:
         after=after.file,
         before_model=old.model,
         after_model=new.model,
-        metrics=tuple(
-            MetricChange(name=name, before=getattr(old, name), after=getattr(new, name)) for name in _METRICS
-        ),
+        metrics=tuple(MetricChange(name=name, before=getattr(old, name), after=getattr(new, name)) for name in metrics),
         categories=_metric_changes(
             [(row.category.value, row.time_ns) for row in old.categories],
             [(row.category.value, row.time_ns) for row in new.categories],
         ),
         idle=_metric_changes(
             [(row.cause.value, row.time_ns) for row in old.idle], [(row.cause.value, row.time_ns) for row in new.idle]
-        ),
+        )
+        if knows_launches
+        else (),
         kernels=tuple(sorted(_kernel_changes(old, new, aligned), key=lambda row: -abs(row.delta_ns))),
         operators=operators,
         by_operator=_by_operator(operators),
@@ -154,7 +154,7 @@ def _cpu_change(name: str, before: CpuOperatorRow | None, after: CpuOperatorRow 
 
 def _doubts(file: TraceFile, device: DeviceTrace, side: str) -> Iterator[str]:
     for doubt in file.doubts:
-        if doubt.kind is not DoubtKind.NO_HOST_EVENTS and doubt.device in ("", device.device):
+        if doubt.device in ("", device.device):
             yield f"{side}: {doubt.text}"
 
 
