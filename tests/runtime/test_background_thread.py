@@ -88,3 +88,59 @@ sys.setprofile(lambda *_: None)
 """
     ran = run_python("-c", code, timeout=60)
     assert ran.code == 0, ran.err
+
+
+LOGS = """
+import logging, signal, threading, time
+from rocsolid.runtime.background_thread import raise_in_thread
+from rocsolid.runtime.compile_deadline import _SIGNAL, CompileCancelled, _cancel_signal_handler
+
+class Slow(logging.Handler):
+    def emit(self, record):
+        started.set()
+        while not written.is_set():
+            time.sleep(0.01)
+
+def work():
+    try:
+        log.warning("text")
+        ended.append("logged")
+        for _ in range(500):
+            time.sleep(0.01)
+    except CompileCancelled:
+        ended.append("cancelled")
+
+def cancel_twice(cancel):
+    started.wait()
+    cancel()
+    time.sleep(0.2)
+    written.set()
+    while "logged" not in ended:
+        time.sleep(0.01)
+    cancel()
+
+log = logging.getLogger("slow")
+log.addHandler(handler := Slow())
+for in_main in (False, True):
+    started, written, ended = threading.Event(), threading.Event(), []
+    if in_main:
+        main = threading.main_thread().ident
+        other = threading.Thread(target=cancel_twice, args=[lambda: signal.pthread_kill(main, _SIGNAL)])
+        other.start()
+        with _cancel_signal_handler():
+            work()
+    else:
+        other = threading.Thread(target=work)
+        other.start()
+        cancel_twice(lambda: raise_in_thread(other.ident, CompileCancelled))
+    other.join()
+    print(ended, handler.lock.acquire(blocking=False))
+    handler.lock.release()
+"""
+
+
+def test_no_exception_is_raised_while_a_thread_writes_to_a_log() -> None:
+    """It could leave the handler's lock locked, and then every thread that logs would wait forever."""
+    ran = run_python("-c", LOGS)
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines() == ["['logged', 'cancelled'] True"] * 2

@@ -8,12 +8,14 @@ Python instruction, and the thread is joined. A thread that is stuck in native c
 
 import atexit
 import ctypes
+import logging
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from functools import cache, partial
+from types import FrameType
 from typing import Any, Final
 
 _STOP_TIMEOUT_S: Final = 10.0
@@ -31,11 +33,25 @@ def run_in_background(work: Callable[[], object], name: str) -> threading.Thread
 
 
 def raise_in_thread(thread_id: int, exception_type: type[BaseException] | None) -> None:
-    """Raise an exception in a thread at its next Python instruction; with None, cancel an exception that was not raised yet."""
+    """Raise an exception in a thread at its next Python instruction; with None, cancel an exception that was not raised yet.
+
+    Nothing is raised while the thread writes to a log: call it again later.
+    """
+    if exception_type is not None and is_logging(sys._current_frames().get(thread_id)):  # noqa: SLF001 - documented
+        return
     exception = None if exception_type is None else ctypes.py_object(exception_type)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), exception)
     if exception_type is None:
         clear_exception_flag()
+
+
+def is_logging(frame: FrameType | None) -> bool:
+    """Return whether a frame is inside `logging`: an exception there could leave its lock locked, and every thread would wait for it."""
+    while frame is not None:
+        if frame.f_code.co_filename == logging.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Nothing(BaseException):

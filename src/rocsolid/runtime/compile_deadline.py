@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Final
 
 from rocsolid.model.log import log as _log
-from rocsolid.runtime.background_thread import raise_in_thread
+from rocsolid.runtime.background_thread import is_logging, raise_in_thread
 from rocsolid.torchapi.dynamo.compile_hooks import Compile, CompileCancelled
 from rocsolid.torchapi.dynamo.compile_phase import all_stacks, phase_of, thread_stack
 
@@ -120,8 +120,9 @@ def _cancel_signal_handler() -> Iterator[None]:
         yield
         return
 
-    def cancel(_signal_number: int, _frame: FrameType | None) -> None:
-        raise CompileCancelled
+    def cancel(_signal_number: int, frame: FrameType | None) -> None:
+        if not is_logging(frame):  # the watcher sends the signal again
+            raise CompileCancelled
 
     previous_handler: Any = signal.signal(_SIGNAL, cancel)
     try:
