@@ -10,6 +10,7 @@ from tests.support import ROOT, installed_torch, make_env
 from rocsolid.catalog.breaks import BREAK_CAUSES
 from rocsolid.catalog.capture_errors import MEANINGS
 from rocsolid.catalog.capture_rules import EVIDENCE_BY_RUNTIME
+from rocsolid.catalog.idle_causes import IDLE_CAUSES
 from rocsolid.catalog.images import IMAGES
 from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.profiles import PROFILES, chain, profile, resolve
@@ -22,6 +23,7 @@ from rocsolid.model.known_cause import KnownCause
 from rocsolid.model.plan import Plan
 from rocsolid.model.platform import Platform
 from rocsolid.model.setting import Owner
+from rocsolid.model.trace import IdleCause
 from rocsolid.probe.packages import torch_folder
 from rocsolid.rules.engine import all_rules, find_rule
 from rocsolid.torchapi.config.upstream import known_releases, upstream
@@ -260,3 +262,13 @@ def test_images_mentioned_in_guides_have_only_claims_as_evidence() -> None:
 @pytest.mark.parametrize("cause", [c for c in BREAK_CAUSES if c.underline], ids=lambda cause: cause.cause)
 def test_a_break_cause_underlines_a_name_in_its_own_example(cause: KnownCause) -> None:
     assert any(underline(line, *cause.underline) != (0, 0) for line in cause.before.splitlines())
+
+
+def test_every_cause_of_idle_time_is_explained_as_in_the_reference() -> None:
+    """The table of the reference page has the same causes, and the same words up to the first colon."""
+    page = (ROOT / "docs" / "reference" / "trace.md").read_text(encoding="utf-8")
+
+    assert sorted(info.cause.value for info in IDLE_CAUSES) == sorted(cause.value for cause in IdleCause)
+    for info in IDLE_CAUSES:
+        assert f"| `{info.cause.value}` | {info.meaning.partition(':')[0]} |" in page
+        assert not info.rule or find_rule(info.rule)

@@ -105,6 +105,8 @@ def test_version_and_no_command() -> None:
         ("906", "Error 906 during a capture"),
         ("hipErrorStreamCaptureImplicit", "`hipMemcpy` to the host, on the default stream"),
         ("calls", "hipStreamAddCallback"),
+        ("late-launch", "The launch call began after the device had become idle"),
+        ("blocking-copy", "Reported by rule TRC002"),
     ],
 )
 def test_explains_everything_that_has_a_name(name: str, text: str) -> None:

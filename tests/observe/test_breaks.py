@@ -143,6 +143,35 @@ def test_a_break_in_the_loop_of_a_helper_is_listed_once() -> None:
     )
 
 
+def test_a_training_step_lists_only_what_the_user_can_change() -> None:
+    """The step calls torch's optimizer, Python's `inspect` and rocsolid's recorder, which Dynamo traces as well."""
+    import torch
+
+    model = torch.nn.Linear(3, 3)
+    compiled = torch.compile(CASES[0].broken, backend="eager")
+    opt = torch.optim.AdamW(model.parameters())
+
+    def step(x: Any) -> Any:
+        opt.zero_grad()
+        loss = compiled(model(x)).sum()
+        loss.backward()
+        opt.step()
+        return loss
+
+    whole = find_breaks(step, (an_input(),), backend="inductor")
+    causes = {found.code.text.strip(): found.cause for found in whole.breaks}
+    as_is = find_breaks(step, (an_input(),), as_is=True)
+
+    assert {found.location.rpartition(":")[0] for found in whole.breaks} <= {
+        __file__,
+        CASES[0].broken.__code__.co_filename,
+    }
+    assert {frame.location.rpartition(":")[0] for frame in whole.uncompiled} == {__file__}
+    assert causes["opt.step()"].startswith("an optimizer inside the compiled function")
+    assert causes["opt.zero_grad()"].startswith("an optimizer inside the compiled function")
+    assert [found.id for found in as_is.breaks] == ["GB0170"]
+
+
 def test_parses_the_parts_of_torchs_message() -> None:
     message = parse_message(
         "Attempted thing\n  Explanation: Dynamo cannot\n  Hint: do this.\n  Hint: or that.\n\n"

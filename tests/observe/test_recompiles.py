@@ -289,3 +289,28 @@ def test_recompiles_are_grouped_by_cause() -> None:
     ) == 1
     assert compiles_html(log).count("torch.tensor(value)") == 1
     assert "3 recompiles of scaled_by (" in str(log)
+
+
+def test_sizes_that_are_compiled_each_time_are_to_be_padded() -> None:
+    """`dynamic=True` does not help where an operation needs the size."""
+    with record_compiles() as recorder:
+        compiled = torch.compile(added, backend="eager", dynamic=False)
+        for size in (3, 4, 5):
+            compiled(torch.ones(2, size))
+    (group,) = recorder.log.recompiles
+
+    assert group.change == "x.size(1) took 3 values: 3, 4, 5"
+    assert "pad to a few sizes" in group.first.fix
+    assert "example (not your code)" not in str(group)
+
+
+def test_time_of_a_recompile_contains_its_backward_graph() -> None:
+    with record_compiles() as recorder:
+        compiled = torch.compile(added)
+        for dtype in (torch.float32, torch.float64):
+            compiled(torch.ones(2, 3, dtype=dtype, requires_grad=True)).sum().backward()
+    log = recorder.log
+    again = [graph for graph in log.graphs if graph.compile_id == log.graphs[-1].compile_id]
+
+    assert [graph.kind.value for graph in again] == ["forward", "backward"]
+    assert log.recompiles[0].seconds == pytest.approx(sum(graph.seconds for graph in again))

@@ -215,7 +215,38 @@ def test_steps_are_compared_in_their_order(tmp_path: Path) -> None:
     ]
     text = run_cli("compare", *map(str, files)).out
     assert "steps (host time)" in text
-    assert "the traces have 3 and 2 steps" in text
+    assert "the traces have 3 and 2 steps, so operators are compared by their time per step" in text
+
+
+def test_operators_are_compared_per_step_if_the_numbers_of_steps_differ(tmp_path: Path) -> None:
+    """Three steps of 10 µs against one of 12 µs: each step became slower, although the total is smaller."""
+    files = []
+    for name, steps, length in (("a.json", 3, "10.000"), ("b.json", 1, "12.000")):
+        events = [
+            event
+            for number in range(1, steps + 1)
+            for event in (
+                host("user_annotation", f"ProfilerStep#{number}", f"{1000 * number}.000", "500.000"),
+                kernel(f"{1000 * number + 10}.000", length, number),
+            )
+        ]
+        (tmp_path / name).write_text(LAYOUTS["kineto"](events))
+        files.append(str(tmp_path / name))
+    text = " ".join(run_cli("compare", *files).out.split())
+
+    assert "device time per step: 10.00 µs before, 12.00 µs after, +2.00 µs" in text
+    assert "by operator per step" in text
+    assert "gains:" not in text
+    assert "by operator per step" in run_cli("compare", *files, "--output", "html").out
+
+
+def test_fused_attention_is_compared_together_with_what_replaces_it() -> None:
+    """On the H200 most attention of π0 is matrix products and softmax, on the MI300X fused kernels."""
+    names = ("h200_policy_inference_25ms_39hz.json", "mi300x_pi0_bsz1_cudagraph_rocprof_26ms.json")
+    text = " ".join(run_cli("compare", *(str(real(name)) for name in names)).out.split())
+
+    assert "attention: 81 fused kernels before, 225 after" in text
+    assert "compare gemm, attention, reduction together: 16.76 ms before, 22.04 ms after" in text
 
 
 def test_less_total_time_is_not_called_slower(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +73,7 @@ def test_each_step_says_how_far_the_test_is(monkeypatch: pytest.MonkeyPatch) -> 
     rounds = [step.done for step in steps if step.what.startswith("timing")]
     assert rounds == list(range(OPTIONS.rounds))
     assert all(step.total == OPTIONS.rounds for step in steps if step.what.startswith("timing"))
+    assert re.search(r"in turns; so far a (1|0\.99\d|1\.0\d*) ms, b 0\.(5|50\d|49\d) ms$", steps[-1].what)
 
 
 def test_clear_result_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

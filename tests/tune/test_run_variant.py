@@ -48,6 +48,13 @@ def test_call_without_gpu_tensors_is_measured_without_a_graph(tmp_path: Path) ->
     assert "capture" not in result.cost.phases
 
 
+def test_training_step_without_gradients_names_the_option(tmp_path: Path) -> None:
+    result = run_trial(tmp_path, "training")
+
+    assert isinstance(result, Raised), result
+    assert "give --grad (in Python grad=True) for a training step" in result.reason
+
+
 def test_wrong_results_reject_a_variant_with_the_error(tmp_path: Path) -> None:
     result = run_trial(tmp_path, "wrong_when_compiled", form="compiled")
 

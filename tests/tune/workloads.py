@@ -13,6 +13,17 @@ def layers() -> Any:
     return torch.nn.Sequential(*block).eval(), (torch.randn(16, 64),), {}
 
 
+def training() -> Any:
+    model = torch.nn.Linear(8, 8)
+
+    def step(x: Any) -> Any:
+        loss = model(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    return step, (torch.ones(2, 8),), {}
+
+
 def random() -> Any:
     return torch.nn.Dropout(0.5).train(), (torch.ones(1000),), {}
 

@@ -1,4 +1,4 @@
-"""Explain a rule, setting, profile, known problem, runtime call or runtime error by its name."""
+"""Explain a rule, setting, profile, known problem, runtime call or error, or a cause of idle time, by its name."""
 
 from rocsolid.catalog import registry
 from rocsolid.catalog.profiles import PROFILES, resolve
@@ -8,12 +8,12 @@ from rocsolid.model.setting import Profile, Setting
 
 
 def explain(name: str) -> str:
-    """Return the reference page of a rule, setting, profile, known problem, runtime call or runtime error, as Markdown.
+    """Return the reference page of a rule, setting, profile, known problem, runtime call or error, or cause of idle time, as Markdown.
 
     Args:
         name: a rule's code (`CFG001`) or name, a setting's id (`inductor.max_autotune`) or its last part
             (`max_autotune`), an environment variable, a profile, a known problem's id, a runtime call (`hipEventQuery`,
-            `cudaEventQuery`, `torch.cuda.Event.query`), or a runtime error (`906`).
+            `cudaEventQuery`, `torch.cuda.Event.query`), a runtime error (`906`), or a cause of idle time (`late-launch`).
 
     Example:
         >>> import rocsolid as rs
@@ -98,6 +98,11 @@ def _explain_other(name: str) -> str:
         return capture_rules.call_page(rules)
     if error := error_named(name):
         return capture_rules.error_page(error)
+    from rocsolid.catalog.idle_causes import IDLE_CAUSES
+
+    for info in IDLE_CAUSES:
+        if info.cause.value == name:
+            return reference_pages.idle_cause_page(info)
     known = [
         *(p.name for p in PROFILES),
         *(s.id for s in registry.all_settings()),
@@ -107,5 +112,6 @@ def _explain_other(name: str) -> str:
         *(p.id for p in all_problems()),
         *(text for r in CAPTURE_RULES for text in (r.call, r.cuda_call, *r.torch_callers)),
         *(text for e in RUNTIME_ERRORS for text in e.names),
+        *(info.cause.value for info in IDLE_CAUSES),
     ]
     raise UnknownNameError(kind="name", name=name, known=known, listed_by="rocsolid explain --help")

@@ -21,6 +21,11 @@ _SKIPPED: Final = (
     "Unsupported method call",
     "can't handle functions not implemented in python ",
 )
+_GRAPH_BREAK: Final = (
+    "Call to `torch._dynamo.graph_break()`",
+    "Call to `torch._dynamo.skip_frame()`",
+    "Forced graph break on leaf function",
+)
 
 # The CPU needs the value of a tensor.
 _VALUES: Final = (
@@ -390,6 +395,16 @@ _SIDE_EFFECTS: Final = (
         underline=("save", "load", "dumps", "loads", "dump"),
     ),
     KnownCause(
+        gb_types=(*_SKIPPED, *_GRAPH_BREAK),
+        pattern=r"\.zero_grad\(|\bopt\w*\.step\(",
+        cause="an optimizer inside the compiled function: torch breaks the graph there",
+        fix="compile the model or the loss alone, and call the optimizer outside; `rocsolid breaks --as-is` lists only the breaks in "
+        "what your program compiles itself",
+        before="@torch.compile\ndef step(x):\n    model(x).mean().backward()\n    opt.step()",
+        after="model = torch.compile(model)\n\ndef step(x):\n    model(x).mean().backward()\n    opt.step()",
+        underline=("zero_grad", "step"),
+    ),
+    KnownCause(
         gb_types=_SKIPPED,
         pattern=r"inspect|currentframe|_getframe",
         cause="`inspect` or `sys._getframe()` inside a compiled function",
@@ -409,11 +424,7 @@ _SIDE_EFFECTS: Final = (
         after="attention = rs.vendor_op('mine::attention', kernel, fake=shape_of, reference=plain)",
     ),
     KnownCause(
-        gb_types=(
-            "Call to `torch._dynamo.graph_break()`",
-            "Call to `torch._dynamo.skip_frame()`",
-            "Forced graph break on leaf function",
-        ),
+        gb_types=_GRAPH_BREAK,
         cause="`torch._dynamo.graph_break()` requests the break",
         fix="remove the call",
         before="torch._dynamo.graph_break()",

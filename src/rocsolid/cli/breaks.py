@@ -3,6 +3,7 @@
 Examples:
   rocsolid breaks work.py:build                      every graph break with its cause and fix
   rocsolid breaks work.py:build --fail-on warning    for CI: exit code 1 if there is a graph break
+  rocsolid breaks step.py:build --as-is              a training step: only the breaks in what it compiles itself
   rocsolid breaks work.py:build --quick              trace only, without Inductor
   rocsolid breaks work.py:build --output github      annotations for GitHub
 
@@ -27,6 +28,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_workload(parser)
     parser.add_argument("--quick", action="store_true", help="trace only: count operators instead of kernel launches")
+    parser.add_argument(
+        "--as-is",
+        action="store_true",
+        help="do not wrap the workload in torch.compile: list the breaks in what it compiles itself, such as the model of a training step",
+    )
     add_fail_on(parser, "never")
     add_output(parser, ("text", "json", "sarif", "github", "html"))
 
@@ -57,12 +63,14 @@ def _report(args: argparse.Namespace) -> "BreakReport":
             workload = load_workload(args.workload)
         on_step(Step(what="compiling and calling it", done=1, total=3))
         call_workload(
-            lambda: reports.append(find_breaks(workload.callable, workload.args, workload.kwargs, backend=backend)),
+            lambda: reports.append(
+                find_breaks(workload.callable, workload.args, workload.kwargs, backend=backend, as_is=args.as_is)
+            ),
             args.workload,
         )
         on_step(Step(what="checking fixes", done=2, total=3))
         with redirect_stdout(sys.stderr):
-            return with_fixes(reports[0], workload.callable, workload.args, workload.kwargs)
+            return with_fixes(reports[0], workload.callable, workload.args, workload.kwargs, as_is=args.as_is)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Explain a rule, setting, profile, known problem, or a call or error of the HIP or CUDA runtime.
+"""Explain a rule, setting, profile, known problem, a call or error of the HIP or CUDA runtime, or a cause of idle time.
 
 Examples:
   rocsolid explain CFG001                           a rule, by code or by name
@@ -8,6 +8,7 @@ Examples:
   rocsolid explain hip-graph-replay-corruption      a known problem
   rocsolid explain hipEventQuery                    what HIP and CUDA do with this call during a capture
   rocsolid explain 906                              what this error means during a capture
+  rocsolid explain late-launch                      a cause of idle time in a trace, and what removes it
   rocsolid explain max_autotune --target gfx942     also what the profiles choose on an MI300X, and which values are harmful
   rocsolid explain problems                         list all known problems (also: rules, settings, profiles, calls)
 
@@ -23,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
         "name",
-        metavar="CODE|ID|PROFILE|PROBLEM|CALL|ERROR",
+        metavar="CODE|ID|PROFILE|PROBLEM|CALL|ERROR|CAUSE",
         help="what to explain; the words problems, rules, settings, profiles and calls list all names of that kind",
     )
     add_target(parser)

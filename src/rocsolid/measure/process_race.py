@@ -104,11 +104,11 @@ def race_processes(
     processes: Mapping[str, TimedProcess],
     control: TimedProcess | None = None,
     options: RaceOptions = RaceOptions(),
-    on_round: Callable[[int, Sequence[str]], None] = lambda *_: None,
+    on_round: Callable[[int, Mapping[str, Sequence[float]]], None] = lambda *_: None,
 ) -> ProcessRaceResult:
     """Race the processes; the first one is the baseline.
 
-    `on_round` is called with the index of the round and the names of the processes that are still in the race.
+    `on_round` is called before each round, with its index and the samples so far of the processes that are still in the race.
     """
     baseline, *_ = processes
     rng = random.Random(options.seed)  # noqa: S311 - not used for security
@@ -122,7 +122,7 @@ def race_processes(
         with_control = [control] if control and baseline in running else []
         if index % options.restart_every == 0:
             _prepare([processes[name] for name in running] + with_control, restart=index > 0)
-        on_round(index, running)
+        on_round(index, {name: samples[name] for name in running})
         timed = {name: processes[name] for name in running} | ({_CONTROL: with_control[0]} if with_control else {})
         for name, sample_ms in _run_round(timed, rng, options.turns).items():
             (control_ms if name == _CONTROL else samples[name]).append(sample_ms)

@@ -1,7 +1,8 @@
 """The compile log: one record per compiled graph, graph break and frame that was not compiled."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -144,6 +145,14 @@ class CompiledGraph:
 
 
 _MAX_VALUES = 5
+_SIZE_COMPILED_EACH_TIME = (
+    "torch makes a size dynamic after its second value; this one was compiled for each value, because of `dynamic=False` or "
+    "because an operation needs a fixed size"
+)
+_PAD_SIZES = (
+    "remove `dynamic=False`; if an operation fixes the size, pad to a few sizes (`buckets=` of `rs.capture` and `rs.optimize`). "
+    "`torch._dynamo.mark_dynamic` names the operation in its error"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +161,7 @@ class RecompileGroup:
 
     function: str
     graphs: tuple[int, ...]  # numbers of the graphs, in the order of their compiles
-    seconds: float  # of all these compiles
+    seconds: float  # of all these compiles, with their backward graphs
     values: tuple[str, ...]  # each value that the argument had, once, in order
     first: Recompile
 
@@ -182,7 +191,9 @@ def group_recompiles(graphs: Iterable[CompiledGraph]) -> tuple[RecompileGroup, .
     The parts of a function that a graph break splits are one function.
     """
     found: dict[tuple[str, str, str, str], list[CompiledGraph]] = {}
+    seconds: dict[str, float] = defaultdict(float)  # with the backward graph, which has the same id
     for graph in graphs:
+        seconds[graph.compile_id or str(graph.number)] += graph.seconds
         if graph.recompile:
             function, file = graph.function.partition(" (resumed")[0], graph.location.rpartition(":")[0]
             key = function, file, graph.recompile.argument, graph.recompile.cause
@@ -191,13 +202,16 @@ def group_recompiles(graphs: Iterable[CompiledGraph]) -> tuple[RecompileGroup, .
     for (function, *_), members in found.items():
         recompiles = [graph.recompile for graph in members if graph.recompile]
         values = [value for recompile in recompiles for value in (recompile.old_value, recompile.new_value) if value]
+        first = recompiles[0]
+        if ".size(" in first.argument and len(set(values)) > 2:  # noqa: PLR2004 - after two values torch makes it dynamic
+            first = replace(first, cause=_SIZE_COMPILED_EACH_TIME, fix=_PAD_SIZES, example_before="", example_after="")
         groups.append(
             RecompileGroup(
                 function=function,
                 graphs=tuple(graph.number for graph in members),
-                seconds=sum(graph.seconds for graph in members),
+                seconds=sum(seconds[graph.compile_id or str(graph.number)] for graph in members),
                 values=tuple(dict.fromkeys(values)),
-                first=recompiles[0],
+                first=first,
             )
         )
     return tuple(sorted(groups, key=lambda group: -group.seconds))

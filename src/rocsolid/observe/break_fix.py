@@ -43,14 +43,19 @@ class _Edit:
 
 
 def with_fixes(
-    report: BreakReport, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    report: BreakReport,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    as_is: bool = False,
 ) -> BreakReport:
     """Return the report in which each break that a rewrite of its line removes has this rewrite as its fix."""
-    function = original_function(function)
+    function = function if as_is else original_function(function)
     checked = [found for found in report.breaks if not found.fatal][:_MAX_CHECKED]
     fixes = {}
     for found in checked:
-        fix = _checked_fix(found, report, (function, args, dict(kwargs)))
+        fix = _checked_fix(found, report, (function, args, dict(kwargs)), as_is=as_is)
         if fix is not None:
             fixes[found.location] = fix
     return replace(report, breaks=tuple(replace(found, line_fix=fixes.get(found.location)) for found in report.breaks))
@@ -88,7 +93,7 @@ def rewrite(source: str, line: int) -> Iterator[tuple[LineFix, str]]:
             yield LineFix(before=_dedented(before), after=_dedented(after)), new
 
 
-def _checked_fix(found: GraphBreak, report: BreakReport, call: _Call) -> LineFix | None:
+def _checked_fix(found: GraphBreak, report: BreakReport, call: _Call, *, as_is: bool) -> LineFix | None:
     file, _, line = found.location.rpartition(":")
     try:
         source = Path(file).read_text(encoding="utf-8")
@@ -102,7 +107,7 @@ def _checked_fix(found: GraphBreak, report: BreakReport, call: _Call) -> LineFix
                 if not applied or not compare(expected, _run(call), Tolerance()).equal:
                     continue
                 function, args, kwargs = _copied(call)
-                again = find_breaks(function, args, kwargs, backend="eager")
+                again = find_breaks(function, args, kwargs, backend="eager", as_is=as_is)
         except Exception:  # noqa: BLE001, S112 - the rewrite does not work here
             continue
         is_gone = found.location not in {b.location for b in again.breaks}

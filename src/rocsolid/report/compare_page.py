@@ -6,7 +6,7 @@ from rocsolid.model.trace import KernelChange, MetricChange, OperatorChange, Tra
 from rocsolid.report.html import Html, tag
 from rocsolid.report.html_page import definitions, page
 from rocsolid.report.sortable_table import Cell, counts, sizes, sortable, times
-from rocsolid.report.trace_text import comparison_verdict, time_kind
+from rocsolid.report.trace_text import compared_operators, comparison_verdict, time_kind
 from rocsolid.report.units import time
 
 _METRIC_HEADINGS = ("", "before", "after", "change")
@@ -47,6 +47,7 @@ def comparison_html(comparison: TraceComparison) -> str:
     )
     kind = time_kind(cpu=comparison.cpu)
     kind = kind[0].upper() + kind[1:]
+    by_operator, per_step = compared_operators(comparison)
     return page(
         "Trace comparison",
         f"{comparison.before} → {comparison.after}",
@@ -62,11 +63,11 @@ def comparison_html(comparison: TraceComparison) -> str:
             tag("div", tag("h2", "Idle time by cause"), _metrics("idle", comparison.idle)),
             class_="pair",
         ),
-        tag("h2", f"{kind} by operator"),
+        tag("h2", f"{kind} by operator{per_step}"),
         sortable(
             "by-operator",
             ("operator", "before", "after", "difference"),
-            [_total(row) for row in comparison.by_operator],
+            [_total(row) for row in by_operator],
         ),
         (tag("h2", f"{kind} by module, without inner modules"), _metrics("modules", comparison.modules))
         if comparison.modules

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from rocsolid.catalog.idle_causes import IdleCauseInfo
 from rocsolid.catalog.profiles import chain
 from rocsolid.catalog.registry import all_settings
 from rocsolid.model.evidence import Evidence
@@ -174,6 +175,18 @@ def problem_page(problem: "KnownProblem") -> str:
         ]
     lines += ["", "## Evidence", *evidence_list(problem.evidence)]
     return "\n".join(lines) + "\n"
+
+
+def idle_cause_page(info: IdleCauseInfo) -> str:
+    """One cause of idle time."""
+    lines = [f"# Idle time: {info.cause.value}", "", _sentence(info.meaning), "", f"What helps: {info.fix}."]
+    if info.rule:
+        lines += ["", f"Reported by rule {info.rule} where it takes much of the time."]
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def evidence_list(evidence: tuple[Evidence, ...]) -> list[str]:

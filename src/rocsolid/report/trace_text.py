@@ -7,6 +7,7 @@ from rocsolid.catalog.counters import HARDWARE_COUNTERS
 from rocsolid.model.finding import Severity
 from rocsolid.model.trace import (
     CaptureMatch,
+    Category,
     CompileLogMatch,
     CpuTrace,
     DeviceTrace,
@@ -30,6 +31,7 @@ from rocsolid.report.terminal import Terminal
 from rocsolid.report.units import percent, short_name, size, time
 
 _MAX_ROWS: Final = 12
+_SIMILAR_COUNTS: Final = 2  # one count at most so many times the other
 _MAX_UNKNOWN_SHARE: Final = 0.02  # of the device time
 _PRODUCERS: Final = {"kineto": "torch.profiler", "rocpd": "rocprofv3 (rocpd)"}
 
@@ -122,7 +124,7 @@ def _device(device: DeviceTrace, terminal: Terminal, *, rows: int) -> Iterator[s
         (r.cause.value, time(r.time_ns), percent(r.time_ns, device.span_ns), f"{r.gap_count:,}") for r in device.idle
     ]
     if idle:
-        yield _table(terminal, "idle time by cause", ("", "time", "of span", "gaps"), idle)
+        yield _table(terminal, "idle time by cause (rocsolid explain CAUSE)", ("", "time", "of span", "gaps"), idle)
     if unknown := unknown_text(device):
         yield terminal.paint(terminal.wrap(unknown), "yellow")
     if any(row.name for row in device.operators):
@@ -503,24 +505,55 @@ def comparison_text(comparison: TraceComparison, terminal: Terminal, *, verbose:
 
 def comparison_verdict(comparison: TraceComparison) -> Iterator[str]:
     """Yield where the second trace loses and gains device time, and how the work was matched."""
-    rows = comparison.operators
+    rows, per_step = compared_operators(comparison)
     if not rows:
         return
-    before, after = sum(row.before_ns for row in rows), sum(row.after_ns for row in rows)
+    if per_step:
+        counts = f"{comparison.before_steps} and {comparison.after_steps}"
+        yield f"the traces have {counts} steps, so operators are compared by their time per step"
+    before, after = sum(row.before for row in rows), sum(row.after for row in rows)
     kind = time_kind(cpu=comparison.cpu)
-    yield f"{kind}: {time(before)} before, {time(after)} after, {_signed(after - before)}"
+    yield f"{kind}{per_step}: {time(before)} before, {time(after)} after, {_signed(after - before)}"
     for label, sign in (("loses", 1), ("gains", -1)):
-        changed = [row for row in comparison.by_operator if sign * (row.after - row.before) > 0][:4]
+        changed = [row for row in rows if sign * (row.after - row.before) > 0][:4]
         if changed:
             parts = ", ".join(f"{row.name} {_signed(row.after - row.before)}" for row in changed)
             yield f"{label}: {parts}"
+    yield from _fused_attention(comparison)
     if not comparison.cpu:
-        yield _matched(rows)
+        yield _matched(comparison.operators)
     yield from (f"uncertain: {doubt}" for doubt in comparison.doubts)
+
+
+def compared_operators(comparison: TraceComparison) -> tuple[tuple[MetricChange, ...], str]:
+    """Return the times by operator, and " per step" if they are divided by different numbers of steps."""
     steps = comparison.before_steps, comparison.after_steps
-    if steps[0] != steps[1] and all(steps):
-        per_step = [time(total_ns / count) for total_ns, count in zip((before, after), steps, strict=True)]
-        yield f"the traces have {steps[0]} and {steps[1]} steps; {kind} per step: {per_step[0]} and {per_step[1]}"
+    if steps[0] == steps[1] or not all(steps):
+        return comparison.by_operator, ""
+    rows = [
+        MetricChange(name=row.name, before=round(row.before / steps[0]), after=round(row.after / steps[1]))
+        for row in comparison.by_operator
+    ]
+    return tuple(sorted(rows, key=lambda row: -abs(row.after - row.before))), " per step"
+
+
+def _fused_attention(comparison: TraceComparison) -> Iterator[str]:
+    """Yield the time to compare if one trace has far more kernels for attention: the other computes it in several kernels."""
+    rows = [row for row in comparison.operators if row.category is Category.ATTENTION]
+    counts = sum(row.before_count for row in rows), sum(row.after_count for row in rows)
+    if max(counts) <= _SIMILAR_COUNTS * min(counts):
+        return
+    together = [
+        row
+        for row in comparison.categories
+        if row.name in (Category.ATTENTION.value, Category.GEMM.value, Category.REDUCTION.value)
+    ]
+    before, after = sum(row.before for row in together), sum(row.after for row in together)
+    yield (
+        f"attention: {counts[0]} fused kernels before, {counts[1]} after; where it is not fused, matrix products and "
+        f"softmax compute it. So compare {', '.join(row.name for row in together)} together: "
+        f"{time(before)} before, {time(after)} after, {_signed(after - before)}"
+    )
 
 
 def _matched(rows: Sequence[OperatorChange]) -> str:
@@ -544,12 +577,12 @@ def time_kind(*, cpu: bool) -> str:
 def _operator_changes(comparison: TraceComparison, terminal: Terminal, *, rows: int | None) -> list[str]:
     if not comparison.operators:
         return []
+    changes, per_step = compared_operators(comparison)
     totals = [
-        (short_name(r.name, 50), time(r.before), time(r.after), _signed(r.after - r.before))
-        for r in comparison.by_operator[:rows]
+        (short_name(r.name, 50), time(r.before), time(r.after), _signed(r.after - r.before)) for r in changes[:rows]
     ]
     by_operator = _table(
-        terminal, f"{time_kind(cpu=comparison.cpu)} by operator", ("", "before", "after", "change"), totals
+        terminal, f"{time_kind(cpu=comparison.cpu)} by operator{per_step}", ("", "before", "after", "change"), totals
     )
     if comparison.cpu:
         return [by_operator]

@@ -20,12 +20,17 @@ def is_user_file(file: str) -> bool:
     name = file.replace("\\", "/")
     if name.startswith("<"):
         return name == "<string>"  # the code of `python -c`; other names in angle brackets are generated code
-    torch = str(getattr(sys.modules.get("torch"), "__file__", None) or "")
-    if torch and name.startswith(torch.replace("\\", "/").rpartition("/")[0] + "/"):
+    if is_torch_file(name):
         return False
     if "/site-packages/" in name:
         return not name.rpartition("/site-packages/")[2].startswith(("torch/", "rocsolid/", "triton/"))
     return not name.startswith((_ROCSOLID_FOLDER, _STDLIB_FOLDER))
+
+
+def is_torch_file(file: str) -> bool:
+    """Return whether a file belongs to the imported torch."""
+    torch = str(getattr(sys.modules.get("torch"), "__file__", None) or "").replace("\\", "/")
+    return bool(torch) and file.replace("\\", "/").startswith(torch.rpartition("/")[0] + "/")
 
 
 def user_location(frame: FrameType | None = None) -> str:

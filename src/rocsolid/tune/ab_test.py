@@ -1,8 +1,9 @@
 """An A/B test: compare two variants of one workload, a and b, with a second copy of a as control."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Final
 
 from rocsolid.errors import CannotRunError
@@ -80,8 +81,9 @@ def run_ab_test(
 def _race(
     processes: Mapping[str, VariantProcess], options: RaceOptions, on_status: Callable[[str, int], None]
 ) -> ProcessRaceResult:
-    def on_round(index: int, _: object) -> None:
-        on_status("timing a, b and the control in turns", index)
+    def on_round(index: int, samples_ms: Mapping[str, Sequence[float]]) -> None:
+        medians = [f"{key} {median(samples):.3g} ms" for key, samples in samples_ms.items() if samples]
+        on_status(f"timing a, b and the control in turns{'; so far ' * bool(medians)}{', '.join(medians)}", index)
 
     sides = {key: processes[key] for key in "ab"}
     return race_processes(sides, processes["control"], options, on_round)

@@ -56,7 +56,7 @@ def run_final_race(
     config = replace(config, parallel_setups=setups)
     started = time.monotonic()
 
-    def on_round(index: int, running: Sequence[str]) -> None:
+    def on_round(index: int, running: Mapping[str, Sequence[float]]) -> None:
         remaining_s = max(0.0, options.budget_s - (time.monotonic() - started))
         on_status(
             f"round {index + 1} of at most {options.rounds}, {len(running)} variant{'s' * (len(running) != 1)} left, "

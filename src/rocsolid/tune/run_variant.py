@@ -34,6 +34,7 @@ _SAMPLES: Final = 8  # of a trial
 _ROUND_MS: Final = 60.0  # roughly how long all turns of a variant in one round take together
 _MIN_SAMPLE_MS: Final = 1.0  # a shorter sample counts as this long when the number of samples is computed
 _MAX_PAUSE_S: Final = 0.03  # before a turn
+_NEEDS_GRAD: Final = "does not require grad and does not have a grad_fn"
 _CHECKED_REPLAYS: Final = 20  # calls of a captured variant whose results are checked
 
 
@@ -69,8 +70,11 @@ def measure(
         with nullcontext() if grad else torch.no_grad():
             prepared = _prepare(reporter.phase, **variant)
             return _measure_prepared(reporter, prepared, others, cold=cold, turns=turns if on_request else 0)
-    except Exception:
+    except Exception as error:
         others.wait_for_their_error()
+        if not grad and _NEEDS_GRAD in str(error):
+            msg = "the workload calls backward(), and gradients are off: give --grad (in Python grad=True) for a training step"
+            raise CannotRunError(msg) from error
         raise
 
 

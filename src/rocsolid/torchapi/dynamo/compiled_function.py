@@ -41,13 +41,13 @@ def original_function(function: Any) -> Any:
 
 
 @contextmanager
-def freshly_compiled(function: Callable[..., Any], backend: str) -> Iterator[Callable[..., Any]]:
-    """Yield `torch.compile(function)` with all of Dynamo's compiled code reset before and after."""
+def freshly_compiled(function: Callable[..., Any], backend: str | None) -> Iterator[Callable[..., Any]]:
+    """Yield `torch.compile(function)`, or the function if `backend` is None, with all of Dynamo's compiled code reset before and after."""
     import torch
 
     reset = _RESET.find() or (lambda: None)
     reset()
     try:
-        yield torch.compile(function, backend=backend)
+        yield torch.compile(function, backend=backend) if backend else function
     finally:
         reset()
