@@ -12,6 +12,8 @@ from rocsolid.model.trace import (
     CategoryTime,
     CollectiveTime,
     CopyRow,
+    CpuOperatorRow,
+    CpuTrace,
     DeviceTrace,
     Doubt,
     DoubtKind,
@@ -64,6 +66,18 @@ def idle(cause: IdleCause, ms: float) -> TraceFile:
     )
     times = (IdleTime(cause=cause, gap_count=3, time_ns=int(ms * MS)),)
     return file(device(idle=times, gaps=(gap,)))
+
+
+def cpu_operators(calls: int, microseconds: int) -> TraceFile:
+    """Calls of one short operator, and one long one of 20 ms."""
+    rows = (
+        CpuOperatorRow(name="aten::mm", calls=1, own_ns=20 * MS, total_ns=20 * MS),
+        CpuOperatorRow(
+            name="aten::add", calls=calls, own_ns=calls * microseconds * 1000, total_ns=calls * microseconds * 1000
+        ),
+    )
+    busy_ns = sum(row.own_ns for row in rows)
+    return file(cpu=CpuTrace(span_ns=2 * busy_ns, busy_ns=busy_ns, thread_count=1, operators=rows))
 
 
 def copies(direction: str, count: int, size: int, memory: str = "pinned") -> TraceFile:
@@ -148,6 +162,10 @@ CASES: dict[str, tuple[list[TraceFile], list[TraceFile]]] = {
     "TRC011": (
         [kernels("void at::native::vectorized_elementwise_kernel<4>", Category.ELEMENTWISE, 20)],
         [kernels("triton_poi_fused_0", Category.ELEMENTWISE, 40), kernels("at::native::x", Category.ELEMENTWISE, 5)],
+    ),
+    "TRC016": (
+        [cpu_operators(2000, 5)],
+        [cpu_operators(2000, 50), cpu_operators(500, 5), cpu_operators(2000, 1)],  # long, few, a small share
     ),
     "TRC014": ([slow(10, 0.1)], [slow(10, 0.7), slow(2, 0.1), slow(10, None)]),
     "TRC015": (

@@ -15,7 +15,7 @@ from rocsolid.rules.recoverable import most_time_first
 from rocsolid.rules.traces import implausible_trace
 
 # These rules also check the file as a whole, without a device.
-_FILE_RULES = ("TRC008", "TRC010", "TRC013")
+_FILE_RULES = ("TRC008", "TRC010", "TRC013", "TRC016")
 _TRUST_RULES = ("TRC008", "TRC013")  # about the trace itself
 _BUSY_RULES = ("TRC004", "TRC009", "TRC011", "TRC014")  # built on the durations of single kernels
 
