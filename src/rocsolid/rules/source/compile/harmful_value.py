@@ -80,6 +80,7 @@ def _harmful_matches(
     if hazard is None or setting.disagreement or is_deliberate or is_vendor_specific(site, source, models=False):
         return
     severity = min(hazard.severity, Severity.WARNING) if hazard.when == EVERYWHERE else Severity.INFO
+    affected = next((str(w) for w in (hazard.when, setting.valid) if w != EVERYWHERE), "all platforms")
     is_for_rocm = any(word in source.file.lower() for word in ("rocm", "amd"))
     yield match_at(
         site,
@@ -88,7 +89,7 @@ def _harmful_matches(
         uncertain=hazard.when != EVERYWHERE and not is_for_rocm,
         value=display_value or repr(value),
         harm=hazard.why,
-        platforms="all platforms" if hazard.when == EVERYWHERE else str(hazard.when),
+        platforms=affected,
     )
 
 
