@@ -11,6 +11,7 @@ pytest.importorskip("msgspec")
 pytest.importorskip("numpy")
 
 import rocsolid as rs
+from rocsolid.model.workload import Workload
 from rocsolid.trace.analysis.analyze import analyze_trace
 from rocsolid.trace.read import read_trace
 
@@ -57,6 +58,24 @@ def test_a_profile_of_the_cpu_has_the_memory_that_each_operator_allocated() -> N
     calls = len(file.steps)
     assert found["aten::mm"] == (calls, calls * 64 * 64 * 4)
     assert sum(number for number, _ in found.values()) == 2 * calls  # relu calls clamp_min, which allocates
+
+
+@pytest.mark.torch
+def test_stacks_are_left_out_where_they_would_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rocsolid.api import profile as profiling
+
+    def many_calls() -> None:
+        for number in range(1000):
+            abs(number)
+
+    monkeypatch.setattr(profiling, "_MAX_PYTHON_CALLS", 3000)
+    workload = Workload(name="loop", callable=many_calls, args=(), kwargs={})
+    profiled = profiling.profile_workload(workload, tmp_path / "trace.json", stacks=True)
+
+    assert profiled.without_stacks.startswith("recorded without stacks: one call of the workload makes 1,00")
+    assert "python_function" not in (tmp_path / "trace.json").read_text()
+    monkeypatch.undo()
+    assert not profiling.profile_workload(workload, tmp_path / "trace.json", stacks=True).without_stacks
 
 
 @pytest.mark.torch

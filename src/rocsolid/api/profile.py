@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from rocsolid.api.trace import trace
@@ -21,6 +22,7 @@ from rocsolid.model.trace import TraceReport
 from rocsolid.model.workload import Workload
 
 _ROCPROF: Final = "rocprofv3"
+_MAX_PYTHON_CALLS: Final = 2_000_000  # recorded with stacks; each takes about a kilobyte of memory and trace
 _TRACE_PATTERNS: Final = ("*_results.db", "*_results.json", "*_kernel_trace.csv")
 
 
@@ -31,6 +33,7 @@ class ProfiledRun:
     file: Path
     plain_ms: float  # median step without the profiler
     profiled_ms: float  # median step with the profiler
+    without_stacks: str = ""  # why no Python stacks were recorded although they were asked for
 
     @property
     def overhead(self) -> float:
@@ -65,6 +68,13 @@ def profile_workload(
     for _ in range(warmups):
         workload()
     synchronize()
+    without_stacks = ""
+    if stacks and (calls := _python_calls(workload)) * (steps + 1) > _MAX_PYTHON_CALLS:
+        stacks = False
+        without_stacks = (
+            f"recorded without stacks: one call of the workload makes {calls:,} Python calls, and stacks are recorded for "
+            f"{_MAX_PYTHON_CALLS:,} at most; give a smaller part of the program, or fewer steps"
+        )
     on_step(Step(what=f"recording {steps} calls", done=2, total=4))
     plain = _step_times(workload, synchronize, steps)
     activities = [profiler.ProfilerActivity.CPU]
@@ -86,7 +96,12 @@ def profile_workload(
     on_step(Step(what=f"writing {file}", done=3, total=4))
     file.parent.mkdir(parents=True, exist_ok=True)
     recorder.export_chrome_trace(str(file))
-    return ProfiledRun(file=file, plain_ms=statistics.median(plain), profiled_ms=statistics.median(profiled))
+    return ProfiledRun(
+        file=file,
+        plain_ms=statistics.median(plain),
+        profiled_ms=statistics.median(profiled),
+        without_stacks=without_stacks,
+    )
 
 
 def profile(fn: Callable[..., Any], /, *args: Any, trace_file: str | Path | None = None, **kwargs: Any) -> TraceReport:
@@ -126,6 +141,23 @@ def _step_times(
         if after_step is not None:
             after_step()
     return times
+
+
+def _python_calls(workload: Workload) -> int:
+    """Return how many Python and C functions one call of the workload calls in this thread."""
+    count = 0
+
+    def on_event(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    previous = sys.getprofile()
+    sys.setprofile(on_event)
+    try:
+        workload()
+    finally:
+        sys.setprofile(previous)
+    return count
 
 
 def _do_nothing() -> None:

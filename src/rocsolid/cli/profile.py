@@ -90,4 +90,6 @@ def run(args: argparse.Namespace) -> int:
         f"wrote {profiled.file}; a step takes {profiled.plain_ms:.2f} ms without the profiler and "
         f"{profiled.profiled_ms:.2f} ms with it ({profiled.overhead:+.0%})"
     )
+    if profiled.without_stacks:
+        note(profiled.without_stacks)
     return analyze_and_print([profiled.file], args)
