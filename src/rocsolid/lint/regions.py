@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from typing import Final, NamedTuple
 
 from rocsolid.lint.enclosing_blocks import CAPTURE_BLOCKS
@@ -97,32 +98,48 @@ def lambda_target(node: ast.Lambda, scope: Scope) -> str:
 
 def passed_models(source: Source) -> Iterator[tuple[str, str, int, str, int, str]]:
     """Yield the objects and parameters that are passed to a call and may be a model, as the fields of `PassedFunction`."""
-    objects = {(a.scope.name, a.name) for a in source.assignments if a.value is not None and _created_class(a.value)}
+    objects = {
+        (a.scope.name, a.name) for a in source.assignments if type(a.value) is ast.Call and _created_class(a.value)
+    }
+    names = {name for _, name in objects}
     for sites in source.calls.values():
         for site in sites:
-            if site.name.startswith(("torch.", "?")):
+            call = site.call
+            if not (call.args or call.keywords) or site.name.startswith(("torch.", "?")):
                 continue
-            for position, value in enumerate(site.call.args[:3]):
-                if argument := _model(value, site.scope, objects):
+            for position, value in enumerate(call.args[:3]):
+                if argument := _model(value, site.scope, objects, names):
                     yield site.name, argument, position, site.scope.name, site.line, ""
-            for keyword in site.call.keywords:
-                if keyword.arg and (argument := _model(keyword.value, site.scope, objects)):
+            for keyword in call.keywords:
+                if keyword.arg and (argument := _model(keyword.value, site.scope, objects, names)):
                     yield site.name, argument, -1, site.scope.name, site.line, keyword.arg
 
 
-def _model(value: ast.expr, scope: Scope, objects: set[tuple[str, str]]) -> str:
-    """Return `Net()` for an object, the name of a variable that has one, or that of a parameter that may be a model."""
-    if isinstance(value, ast.Call):
+def _model(value: ast.expr, scope: Scope, objects: set[tuple[str, str]], names: set[str]) -> str:
+    """Return `Net()` for an object, the name of a variable that has one, or that of a parameter that may be a model.
+
+    `names` are the names of all variables in `objects`. Lint calls this for every argument, so cheap checks come first.
+    """
+    kind = type(value)
+    if kind is ast.Call:
         created = _created_class(value)
         return f"{created}()" if created else ""
-    if not isinstance(value, ast.Name):
+    if kind is not ast.Name:
+        return ""
+    name: str = value.id  # type: ignore[attr-defined]
+    if name not in names and not _may_name_a_model(name):
         return ""
     for enclosing in scope.self_and_parents():
-        if (enclosing.name, value.id) in objects:
-            return value.id
-        if value.id in enclosing.params:
-            return value.id if not _MODEL_WORDS.isdisjoint(value.id.lower().split("_")) else ""
+        if (enclosing.name, name) in objects:
+            return name
+        if name in enclosing.params:
+            return name if _may_name_a_model(name) else ""
     return ""
+
+
+@cache
+def _may_name_a_model(name: str) -> bool:
+    return not _MODEL_WORDS.isdisjoint(name.lower().split("_"))
 
 
 def _created_class(value: ast.expr) -> str:

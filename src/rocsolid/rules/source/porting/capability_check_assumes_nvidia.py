@@ -28,7 +28,8 @@ such checks are usually for: bfloat16 and FP8.
 
 import ast
 import operator
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -140,12 +141,14 @@ def _capability_expressions(source: Source) -> list[Site]:
     sites = list(_expressions(source))
     used: dict[int, set[str]] = {}  # names by index, of the expressions on lines with one of the names
     new = names = {_CAPABILITY, *_TESTS, "major", "minor", "to_int"}
-    near: set[int] = set()
+    on_line: dict[int, list[int]] = defaultdict(list)  # the expressions that reach over a line
+    for index, site in enumerate(sites):
+        for line in _line_range(site.node):
+            on_line[line].append(index)
     for depth in range(_MAX_DEPTH + 1):
-        near.update(line for name in new for line in _lines_with(name, source.text))
-        for index, site in enumerate(sites):
-            if index not in used and not near.isdisjoint(_line_range(site.node)):
-                used[index] = set(_last_names(site.node))
+        near = {line for name in new for line in _lines_with(name, source.text)}
+        for index in {index for line in near for index in on_line.get(line, ())} - used.keys():
+            used[index] = set(_last_names(sites[index].node))
         new = {targets.get(id(sites[index].node), "") for index, u in used.items() if not names.isdisjoint(u)}
         new = {name for name in new - names if name.isidentifier()}
         if not new or depth == _MAX_DEPTH:
@@ -178,7 +181,7 @@ def _expressions(source: Source) -> Iterator[Site]:
     """Conditions, returned values, assigned values, and the arguments of calls that are statements, except of those that only print."""
     yield from source.conditions
     yield from source.returns
-    statements = {id(node.value) for node in ast.walk(source.tree) if isinstance(node, ast.Expr)}
+    statements = {id(node.value) for node in _statements(source.tree.body) if isinstance(node, ast.Expr)}
     for sites in source.calls.values():
         for site in sites:
             if id(site.node) in statements and site.name.rpartition(".")[2] not in _PRINTING:
@@ -187,6 +190,17 @@ def _expressions(source: Source) -> Iterator[Site]:
     for assignment in source.assignments:
         if assignment.value is not None:
             yield Site(assignment.value, "", assignment.scope, assignment.block)
+
+
+def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Every statement, without the expressions in it."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, field, ())
+            waiting += inner if isinstance(inner, list) else ()
 
 
 def _misleading_on(node: ast.Compare | ast.Call, scope: Scope, source: Source) -> list[str]:
