@@ -9,6 +9,7 @@ from rocsolid.report.sortable_table import Cell, counts, sizes, sortable, times
 from rocsolid.report.trace_text import compared_operators, comparison_verdict, time_kind
 from rocsolid.report.units import time
 
+_FEW_ROWS = 12
 _METRIC_HEADINGS = ("", "before", "after", "change")
 _KERNEL_HEADINGS = (
     "change",
@@ -50,8 +51,8 @@ def comparison_html(comparison: TraceComparison) -> str:
     by_operator, per_step = compared_operators(comparison)
     return page(
         "Trace comparison",
-        f"{comparison.before} → {comparison.after}",
-        definitions([(side, f"{file} {model}") for side, file, model in sides]),
+        " → ".join(model or "unknown device" for _, _, model in sides),
+        definitions([(side, file) for side, file, _ in sides]),
         [tag("p", line) for line in comparison_verdict(comparison)],
         tag("h2", "Summary"),
         _metrics("metrics", comparison.metrics),
@@ -88,7 +89,8 @@ def comparison_html(comparison: TraceComparison) -> str:
 
 
 def _metrics(name: str, rows: Iterable[MetricChange]) -> Html:
-    return sortable(name, _METRIC_HEADINGS, [_metric(row) for row in rows])
+    cells = [_metric(row) for row in rows]
+    return sortable(name, _METRIC_HEADINGS, cells, has_filter=len(cells) > _FEW_ROWS)
 
 
 def _metric(row: MetricChange) -> Sequence[Cell]:

@@ -56,12 +56,13 @@ def heading(text: str, css_class: str | None = None) -> Html:
     return tag("th", tag("button", text, type="button"), scope="col", class_=css_class)
 
 
-def table_frame(name: str, head: Node, body: Node, extra_tools: Node = None) -> Html:
+def table_frame(name: str, head: Node, body: Node, extra_tools: Node = None, *, has_filter: bool = True) -> Html:
     """Return a table with its filter, made of heading cells and rows."""
     search = tag("input", type="search", placeholder="filter", aria_label=f"filter {name}")
+    tools = tag("div", search, extra_tools, tag("output", class_="faint"), class_="tools", data_for=make_id(name))
     whole = tag("table", tag("thead", tag("tr", head)), tag("tbody", body), id=name, data_sortable=True)
     return join(
-        tag("div", search, extra_tools, tag("output", class_="faint"), class_="tools", data_for=make_id(name)),
+        tools if has_filter else None,
         tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=name),
     )
 

@@ -35,6 +35,8 @@ def sortable(
     headings: Sequence[str],
     rows: Iterable[Sequence[Cell]],
     attributes: Sequence[Mapping[str, Attribute]] = (),
+    *,
+    has_filter: bool = True,
 ) -> Html:
     """Return a table that the reader can sort and filter; `attributes` are the attributes of each row, as `tag` takes them."""
     all_rows = list(rows)
@@ -44,7 +46,7 @@ def sortable(
         tag("tr", [_cell(cell) for cell in row], **(attributes[index] if attributes else {}))
         for index, row in enumerate(all_rows)
     ]
-    return table_frame(name, head, body)
+    return table_frame(name, head, body, has_filter=has_filter)
 
 
 def _cell(cell: Cell) -> Html:
