@@ -35,17 +35,35 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
+SEQ2SEQ: dict[str, Any] = {"d_model": 32, "vocab_size": 64, "pad_token_id": 0, "eos_token_id": None}
+BART = {
+    "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "decoder_start_token_id": 2, "forced_eos_token_id": None,
+}  # fmt: skip
+ENCODER_DECODERS: dict[str, Callable[[], Any]] = {
+    "t5": lambda: transformers.T5ForConditionalGeneration(
+        transformers.T5Config(**SEQ2SEQ, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=2)
+    ),
+    "bart": lambda: transformers.BartForConditionalGeneration(transformers.BartConfig(**SEQ2SEQ, **BART)),
+    "marian": lambda: transformers.MarianMTModel(transformers.MarianConfig(**SEQ2SEQ, **BART)),
+    "whisper": lambda: transformers.WhisperForConditionalGeneration(
+        transformers.WhisperConfig(**SEQ2SEQ, **BART, num_mel_bins=8, max_source_positions=20, bos_token_id=1)
+    ),
+}
+
+
 class Pair:
     """A model, its optimized form, and the device they are on."""
 
     def __init__(self, name: str, backend: str) -> None:
         torch.manual_seed(0)
         self.device = "cpu" if backend == "record" else "cuda"
-        model = MODELS[name]().eval()
+        model = {**MODELS, **ENCODER_DECODERS}[name]().eval()
         with torch.no_grad():  # the small weights of a fresh model give nearly equal logits for every token
             for parameter in model.parameters():
                 parameter.mul_(4)
         self.plain = model.to(self.device)
+        self._prompts = torch.Generator().manual_seed(0)
         self.backend = backend
         self.fast = self.optimize(copy.deepcopy(self.plain))
 
@@ -56,18 +74,20 @@ class Pair:
         return integration.optimize_generate(model, capture, devices=("cpu", "cuda"))
 
     def ids(self, rows: int = 1, length: int = 5) -> Any:
-        return torch.randint(2, 64, (rows, length), device=self.device)
+        return torch.randint(2, 64, (rows, length), generator=self._prompts).to(self.device)
 
     def same(self, ids: Any = None, **options: Any) -> Any:
         """Generate with both, compare the tokens, and return those of the optimized model."""
         ids = self.ids() if ids is None else ids
         options = {"max_new_tokens": 12, "do_sample": False, **options}
-        results = []
+        results, random_states = [], []
         for model in (self.plain, self.fast):
             torch.manual_seed(3)
             results.append(model.generate(ids, **options))
+            random_states.append(torch.get_rng_state() if self.device == "cpu" else torch.cuda.get_rng_state())
         want, got = results
         assert type(got) is type(want)
+        assert torch.equal(*random_states)
         assert torch.equal(*(x if isinstance(x, torch.Tensor) else x.sequences for x in (got, want)))
         return got
 
@@ -102,11 +122,66 @@ def test_every_kind_of_model_replays_its_decode_step(name: str, backend: str) ->
     assert pair.replays >= 50, pair.explained()
 
 
-def test_sampling_draws_the_same_numbers(llama: Pair) -> None:
-    for options in ({}, {"top_k": 5, "temperature": 0.7}, {"num_return_sequences": 3}, {"top_p": 0.8}):
-        for _ in range(2):
-            llama.same(do_sample=True, **options)
-    assert llama.replays > 50
+SAMPLING: dict[str, dict[str, Any]] = {
+    "default": {},
+    "top_k": {"top_k": 5, "temperature": 0.7},
+    "top_p": {"top_p": 0.8, "top_k": 0},
+    "min_p": {"min_p": 0.1},
+    "typical": {"typical_p": 0.7},
+    "epsilon": {"epsilon_cutoff": 0.01},
+    "repetition": {"repetition_penalty": 1.4},
+    "min_length": {"min_length": 9, "min_new_tokens": 6},
+    "several": {"num_return_sequences": 3},
+    "renormalized": {"renormalize_logits": True, "remove_invalid_values": True},
+}
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+def test_sampling_draws_the_same_numbers_with_one_replay_per_token(
+    llama: Pair, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integration, "_MAX_CHOICES", 8)
+    ids = llama.ids(2, 6)
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    for end in (None, 7, [7, *range(20, 40)]):
+        for new_tokens in (1, 2, 12):
+            options = {"eos_token_id": end, "max_new_tokens": new_tokens, "attention_mask": mask, **SAMPLING[name]}
+            llama.same(ids, do_sample=True, **options)
+            if name in ("repetition", "min_length"):
+                llama.same(ids, **options)
+    assert "in the loop of transformers" not in llama.explained()
+    assert all(slot.step.report().replays == 0 for slot in llama.fast.rocsolid._free)
+    assert llama.replays > 20
+
+
+def test_sampling_ends_with_the_same_random_state_after_an_early_end(llama: Pair) -> None:
+    lengths = {llama.same(llama.ids(), do_sample=True, eos_token_id=list(range(10, 18))).shape[1] for _ in range(12)}
+    assert len(lengths) > 2
+    assert min(lengths) < 17
+
+
+def test_nan_after_the_first_token_raises(llama: Pair) -> None:
+    """The graph draws without a check, so the result is checked: at the end, or with each token that is read."""
+    ids = llama.ids()
+    first = int(llama.same(ids, do_sample=True, top_k=1)[0, 5])
+    assert first not in ids  # torch.multinomial, which chooses the first token, ends all use of CUDA for NaN
+    with torch.no_grad():
+        llama.fast.get_input_embeddings().weight[first] = torch.nan
+    for end in (None, 1):
+        with pytest.raises(RuntimeError, match="probability tensor contains"):
+            llama.fast.generate(ids, do_sample=True, top_k=1, max_new_tokens=8, eos_token_id=end)
+
+
+def test_new_sampling_parameters_get_a_graph_when_they_are_used_again(llama: Pair) -> None:
+    ids = llama.ids()
+    for number in range(integration._MAX_CHOICES + 2):
+        llama.same(ids, do_sample=True, temperature=0.5 + number / 10)
+    assert "2 calls in the loop of transformers: these sampling parameters are new" in llama.explained()
+    llama.same(ids, do_sample=True, temperature=0.5 + number / 10)
+    assert f"{integration._MAX_CHOICES + 1} calls with one replay per token" in llama.explained()
+    (slot,) = llama.fast.rocsolid._free
+    assert len(slot.token_steps) == integration._MAX_CHOICES
 
 
 def test_cache_grows_by_bucket(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,25 +206,59 @@ def test_a_capture_has_room_where_the_prompt_nearly_fills_a_bucket(
     assert "unchanged  decode step" not in llama.explained()
 
 
-def test_streamers_stopping_criteria_and_processors(llama: Pair) -> None:
-    class Streamer:
-        def __init__(self) -> None:
-            self.tokens: list[int] = []
+class Streamer:
+    """Keeps what it got."""
 
-        def put(self, value: Any) -> None:
-            self.tokens += value.flatten().tolist()
+    def __init__(self) -> None:
+        self.got: list[Any] = []
 
-        def end(self) -> None:
-            self.tokens.append(-1)
+    def put(self, value: Any) -> None:
+        self.got.append((value.device, value.dtype, value.shape, value.tolist()))
 
+    def end(self) -> None:
+        self.got.append("end")
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("options", [{}, {"do_sample": True}, {"eos_token_id": list(range(10, 18))}])
+def test_streamers_get_each_token(llama: Pair, rows: int, options: dict[str, Any]) -> None:
+    for new_tokens in (1, 2, 9, 9):
+        ids = llama.ids(rows)
+        streamers = [Streamer(), Streamer()]
+        for model, streamer in zip((llama.plain, llama.fast), streamers, strict=True):
+            torch.manual_seed(3)
+            model.generate(ids, **{"max_new_tokens": new_tokens, "do_sample": False, "streamer": streamer, **options})
+        assert streamers[0].got == streamers[1].got
+        assert streamers[1].got[-1] == "end"
+    assert "4 calls with one replay per token" in llama.explained()
+
+
+def test_a_streamer_gets_each_token_once_if_the_loop_has_to_run_again(
+    llama: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integration, "same_inputs", lambda *_: False)
+    streamer = Streamer()
+    tokens = llama.same(do_sample=True)
+    torch.manual_seed(3)
+    llama.fast.generate(tokens[:, :5], max_new_tokens=12, do_sample=True, streamer=streamer)
+    assert [value[3][0] for value in streamer.got[1:-1]] == tokens[0, 5:].tolist()
+
+
+def test_stopping_criteria_and_other_processors_stay_in_the_loop(llama: Pair) -> None:
     ids = llama.ids()
-    streamers = [Streamer(), Streamer()]
-    for model, streamer in zip((llama.plain, llama.fast), streamers, strict=True):
-        model.generate(ids, max_new_tokens=9, do_sample=False, streamer=streamer)
-    assert streamers[0].tokens == streamers[1].tokens
     stop = [lambda ids, _scores, **_: torch.full((ids.shape[0],), ids.shape[1] > 9, device=ids.device)]
     assert llama.same(ids, stopping_criteria=stop).shape[1] == 10
     llama.same(ids, repetition_penalty=1.3, no_repeat_ngram_size=2)
+    llama.same(ids, do_sample=True, eta_cutoff=0.01)
+    explained = llama.explained()
+    for reason in (
+        "stopping criterion function",
+        "logits processor NoRepeatNGramLogitsProcessor",
+        "logits processor EtaLogitsWarper",
+    ):
+        assert f"unchanged  decode loop: 1 call in the loop of transformers: the {reason}" in explained
+    (slot,) = llama.fast.rocsolid._free
+    assert slot.step.report().replays > 10
     tokens = llama.same(ids)
     assert llama.same(ids, eos_token_id=int(tokens[0, 8])).shape[1] <= 9
 
@@ -170,6 +279,7 @@ def test_results_with_everything_have_the_same_types(llama: Pair) -> None:
         torch.testing.assert_close(ours, theirs)
     for ours, theirs in zip(got.past_key_values.layers, want.past_key_values.layers, strict=True):
         torch.testing.assert_close(ours.keys, theirs.keys)
+    assert "1 call in the loop of transformers: return_dict_in_generate= is set" in llama.explained()
     # The returned cache can be passed to the next call.
     longer = torch.cat([got.sequences, llama.ids(length=2)], 1)
     again = [
@@ -382,3 +492,94 @@ def test_another_position_than_expected_stays_in_the_loop_of_transformers(
     (slot,) = llama.fast.rocsolid._free
     assert not slot.token_steps
     assert slot.step.report().replays > 10
+    assert "2 calls in the loop of transformers: its inputs are not those that we expect" in llama.explained()
+
+
+def test_prompt_of_a_known_length_is_replayed(llama: Pair) -> None:
+    mask = torch.ones(2, 6, dtype=torch.long, device=llama.device)
+    for rows in (1, 2):
+        for length in (6, 3):
+            for _ in range(5):
+                llama.same(llama.ids(rows, length))
+    mask[1, :3] = 0
+    for _ in range(5):
+        llama.same(llama.ids(2, 6), attention_mask=mask)
+    assert "optimized  prefill: 13 of 25 calls replayed" in llama.explained()
+    llama.same(llama.ids(1, 7))  # not seen before
+    assert "optimized  prefill: 13 of 26 calls replayed" in llama.explained()
+
+
+def test_prompt_that_cannot_be_captured_does_not_stop_the_decode_step(llama: Pair) -> None:
+    original = type(llama.fast.model).forward
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if result.last_hidden_state.shape[1] > 1:
+            result.last_hidden_state.sum().item()
+        return result
+
+    llama.fast.model.forward = forward.__get__(llama.fast.model)
+    for _ in range(4):
+        llama.same()
+    assert llama.replays > 30
+    assert "unchanged  prefill: 0 of 4 calls replayed" in llama.explained()
+
+
+def test_long_prompt_stays_in_eager(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "_MAX_PREFILL_TOKENS", 8)
+    for _ in range(4):
+        llama.same(llama.ids(2, 5))
+    assert "unchanged  prefill: 0 of 4 calls replayed" in llama.explained()
+
+
+@pytest.mark.parametrize("name", ["t5", "bart", "marian"])
+def test_encoder_decoder_model_replays_its_decoder(name: str, backend: str) -> None:
+    pair = Pair(name, backend)
+    ids = pair.ids(2, 7)
+    mask = torch.ones_like(ids)
+    mask[0, 5:] = 0
+    for options in (
+        {},
+        {"attention_mask": mask},
+        {"do_sample": True},
+        {"eos_token_id": list(range(20, 30)), "do_sample": True},
+        {"no_repeat_ngram_size": 2},
+        {"return_dict_in_generate": True},
+        {"max_new_tokens": 300},
+    ):
+        for _ in range(2):
+            pair.same(pair.ids(2, 7), **options)
+    explained = pair.explained()
+    assert "generate: 1 call: the shape of the encoder's output is new" in explained
+    assert "9 calls with one replay per token" in explained
+    assert "2 calls in the loop of transformers: return_dict_in_generate" in explained
+    assert pair.replays > 600
+    before = pair.replays
+    pair.same(pair.ids(2, 8))  # another length
+    assert pair.replays == before
+
+
+def test_encoder_decoder_cache_is_returned_as_transformers_does(backend: str) -> None:
+    pair = Pair("bart", backend)
+    ids = pair.ids(1, 7)
+    for _ in range(2):
+        want, got = (
+            model.generate(ids, max_new_tokens=6, do_sample=False, return_dict_in_generate=True)
+            for model in (pair.plain, pair.fast)
+        )
+    assert pair.replays > 0
+    for part in ("self_attention_cache", "cross_attention_cache"):
+        ours, theirs = (getattr(result.past_key_values, part) for result in (got, want))
+        assert type(ours) is type(theirs)
+        for mine, other in zip(ours.layers, theirs.layers, strict=True):
+            torch.testing.assert_close(mine.keys, other.keys)
+            torch.testing.assert_close(mine.values, other.values)
+
+
+def test_whisper_is_left_to_its_own_generate(backend: str) -> None:
+    pair = Pair("whisper", backend)
+    sound = torch.randn(1, 8, 40, device=pair.device)
+    for _ in range(2):
+        want, got = (model.generate(sound, max_new_tokens=6, do_sample=False) for model in (pair.plain, pair.fast))
+        assert torch.equal(got, want)
+    assert "WhisperForConditionalGeneration has a generate of its own" in pair.explained()

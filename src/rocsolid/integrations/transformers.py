@@ -1,23 +1,23 @@
-"""transformers: `model.generate(...)` with a captured decode step, and for greedy decoding with a captured loop body.
+"""transformers: `model.generate(...)` with a captured prompt and decode step, and where possible with a captured loop body.
 
 `generate` itself is not changed. It gets a static cache instead of a dynamic one, and each call of the model with one new token and that
 cache replays a graph. The cache starts small and grows by bucket; each size of cache has its own memory and its own graph, and both are
-kept for the next `generate`. Sampling, stopping and streaming stay in `generate`, so they use the same random numbers as before. Plain
-greedy decoding leaves the loop of `generate` after the first token (`greedy_decoding.py`).
+kept for the next `generate`. Greedy decoding and sampling leave the loop of `generate` after the first token (`decoding.py`), unless
+something needs the loop, such as stopping criteria of the user.
 """
 
 import inspect
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import torch
-from transformers import DynamicCache, GenerationMixin, StaticCache
+from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, StaticCache
 from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
 
 from rocsolid.errors import UsageError, first_line
-from rocsolid.integrations.greedy_decoding import TokenStep, decode_greedily, is_plain_greedy, same_inputs
+from rocsolid.integrations.decoding import Choice, TokenStep, decode, model_inputs, same_inputs, token_name, why_in_loop
 from rocsolid.model.program_report import ProgramPart, ProgramReport
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
@@ -25,10 +25,14 @@ from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 _SMALLEST_BUCKET: Final = 256
 _SPARE: Final = 8  # a capture repeats the step after it was done, and writes behind the last token
 _MAX_KEPT_CACHES: Final = 8
+_MAX_CHOICES: Final = 4  # ways to choose a token that have a graph
+_MAX_SEEN: Final = 64
+_MAX_PREFILL_TOKENS: Final = 1024  # of all rows; a longer prompt keeps the GPU busy without a graph
 _MODES: Final = ("greedy_search", "sample")
 _ATTENTION: Final = ("sdpa", "eager")
 _HOOK_ARGUMENTS: Final = {"generation_config", "model_kwargs", "generation_mode"}
 _ROWS: Final = ("attention_mask", "position_ids")  # what a decode step needs besides the token
+_ENCODED: Final = ("encoder_outputs", "attention_mask", "decoder_attention_mask")  # the same, with an encoder
 _ONLY_FOR_PREPARING: Final = ("next_sequence_length", "is_first_iteration", "inputs_embeds")
 
 Capture = Callable[[Callable[..., Any]], Captured]
@@ -83,7 +87,7 @@ class GeneratingModel(WrappedModule):
         finally:
             cache = self.rocsolid.end()
             if cache is not None:
-                if getattr(result, "past_key_values", None) is cache:
+                if getattr(result, "past_key_values", None) is cache.outer:
                     result.past_key_values = cache.as_dynamic()  # type: ignore[union-attr]
                 cache.release()
         return result
@@ -97,11 +101,12 @@ class GeneratingModel(WrappedModule):
         return result
 
     def _sample(self, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """Decode greedily with one replay per token, or run the loop of transformers."""
-        loop, cache = super()._sample, kwargs.get("past_key_values")  # type: ignore[misc]
-        if args or not isinstance(cache, _BucketCache) or not cache.can_decode_greedily or not is_plain_greedy(kwargs):
+        """Decode with one replay per token, or run the loop of transformers."""
+        loop, cache = super()._sample, _bucket_cache(kwargs)  # type: ignore[misc]
+        choice = None if args or cache is None else cache.choice(input_ids, kwargs)
+        if choice is None:
             return loop(input_ids, *args, **kwargs)
-        return decode_greedily(cache, loop, input_ids, kwargs)
+        return decode(cache, choice, loop, input_ids, kwargs)
 
     @property
     def prepare_inputs_for_generation(self) -> Callable[..., Any]:
@@ -109,8 +114,8 @@ class GeneratingModel(WrappedModule):
         original = super().prepare_inputs_for_generation  # type: ignore[misc]
 
         def prepare(input_ids: Any, *args: Any, **kwargs: Any) -> Any:
-            cache = kwargs.get("past_key_values")
-            inputs = cache.prepare(input_ids, kwargs) if isinstance(cache, _BucketCache) else None
+            cache = _bucket_cache(kwargs)
+            inputs = cache.prepare(input_ids, kwargs) if cache is not None else None
             return original(input_ids, *args, **kwargs) if inputs is None else inputs
 
         prepare.__wrapped__ = original  # type: ignore[attr-defined]  # `generate` reads its parameters
@@ -133,15 +138,24 @@ class _Generation:
         self._undone = False
         self._generated = 0  # calls of `generate` with our cache
         self._left: Counter[str] = Counter()  # the others, by reason
-        self._closed_replays = 0
+        self._closed_replays: Counter[str] = Counter()
         self._refused = ""  # why the decode step cannot be captured
-        self.greedy_refused = ""  # why greedy decoding is left to transformers' loop
+        #: Calls with our cache: "" for one replay per token, or why they stay in transformers' loop.
+        self._paths: Counter[str] = Counter()
+        #: Ways to choose a token by their key, the latest last: "" if they may have a graph, or why they cannot have one.
+        self._choices: OrderedDict[Hashable, str] = OrderedDict()
+        self._seen_choices: deque[Hashable] = deque(maxlen=_MAX_SEEN)
         self.inputs_are_known = False  # the loop's second step was seen to get the inputs that we expected
         #: The model's own way to prepare a decode step would build the attention mask outside of the graph.
         self.plain_inputs = (
             type(model).prepare_inputs_for_generation is GenerationMixin.prepare_inputs_for_generation
             and type(model)._update_model_kwargs_for_generation is GenerationMixin._update_model_kwargs_for_generation  # noqa: SLF001
         )
+        #: Why every call stays in transformers' loop.
+        self.loop_required = "" if self.plain_inputs else "the model prepares its inputs itself"
+        self.result_type: Any = None  # what the model returns
+        self._seen_prompts: deque[Hashable] = deque(maxlen=_MAX_SEEN)
+        self._seen_outputs: deque[Hashable] = deque(maxlen=_MAX_SEEN)  # shapes of the encoder's output
 
     @property
     def __rocsolid_function__(self) -> Any:
@@ -151,8 +165,8 @@ class _Generation:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model: replay a decode step of `generate`, and run anything else in eager."""
-        cache = kwargs.get("past_key_values")
-        if isinstance(cache, _BucketCache) and not args:
+        cache = _bucket_cache(kwargs)
+        if cache is not None and not args:
             return cache.call(self._model, kwargs)
         return self._model(*args, **kwargs)
 
@@ -187,7 +201,8 @@ class _Generation:
                 self._generated += 1
         if why:
             return
-        model_kwargs["past_key_values"] = self._caches()[-1] = cache
+        self._caches()[-1] = cache
+        model_kwargs["past_key_values"] = cache.outer
         generation_config.disable_compile = True  # transformers would compile for a static cache
 
     def _why_not(self, generation_config: Any, model_kwargs: dict[str, Any], mode: Any) -> str:
@@ -202,21 +217,37 @@ class _Generation:
             (model.training, "the model is in training mode"),
             (len(set(getattr(model, "hf_device_map", {}).values())) > 1, "the model is on several devices"),
             ((getattr(model, "_tp_size", None) or 1) > 1, "the model is split over several GPUs"),
-            (model.config.is_encoder_decoder, "encoder and decoder have a cache each"),
             (mode.value not in _MODES, f"{mode.value} moves or shortens the cache between steps"),
             (generation_config.cache_implementation is not None, "cache_implementation= is set"),
             (generation_config.prefill_chunk_size is not None, "prefill_chunk_size= is set"),
             (
-                type(model_kwargs.get("past_key_values")) is not DynamicCache
-                or getattr(model_kwargs["past_key_values"], "_is_user_defined", False),
+                type(cache := model_kwargs.get("past_key_values")) not in (DynamicCache, EncoderDecoderCache)
+                or getattr(cache, "_is_user_defined", False),
                 "generate got its own cache, or uses none",
             ),
             (not attention <= set(_ATTENTION), f"attention {sorted(attention)} reads the mask on the CPU"),
             (not model._can_compile_fullgraph, f"{type(model).__name__} cannot use a static cache"),  # noqa: SLF001
         )
-        return next((reason for applies, reason in reasons if applies), "")
+        why = next((reason for applies, reason in reasons if applies), "")
+        return why or (self._why_not_encoder(model_kwargs) if model.config.is_encoder_decoder else "")
 
-    def take(self, rows: int, length: int) -> "_Slot":
+    def _why_not_encoder(self, model_kwargs: dict[str, Any]) -> str:
+        """Return why the decoder of this call cannot use a static cache; "" if it can.
+
+        Its graph reads keys and values of the encoder's output, so it is for one shape of that output. A shape that is new may not come again.
+        """
+        if type(self._model).generate is not GenerationMixin.generate:
+            return f"{type(self._model).__name__} has a generate of its own"
+        output = getattr(model_kwargs.get("encoder_outputs"), "last_hidden_state", None)
+        if output is None:
+            return "there is no output of the encoder"
+        with self._lock:
+            if output.shape not in self._seen_outputs:
+                self._seen_outputs.append(output.shape)
+                return "the shape of the encoder's output is new, and gets a graph when it is used again"
+        return ""
+
+    def take(self, rows: int, length: int, encoder_length: int) -> "_Slot":
         """Return an empty static cache for so many rows and tokens, with its graph if there is one."""
         bucket = _SMALLEST_BUCKET
         while bucket < length:
@@ -224,7 +255,7 @@ class _Generation:
         model = self._model
         stream = torch.cuda.current_stream(model.device).cuda_stream if model.device.type == "cuda" else 0
         # Torch allows writes to a tensor made in inference mode only in that mode.
-        key = rows, bucket, torch.is_inference_mode_enabled(), stream
+        key = rows, bucket, encoder_length, torch.is_inference_mode_enabled(), stream
         where = model.dtype, model.device
         with self._lock:
             for slot in [slot for slot in self._free if slot.where != where]:
@@ -237,41 +268,106 @@ class _Generation:
         found.cache.reset()
         return found
 
+    def why_without_graph(self, choice: Choice) -> str:
+        """Return why this way to choose tokens has no graph; "" if it has one, or may have one now.
+
+        The first ones get a graph at once. A later one gets it when it is used again, in place of the one that was not used for longest:
+        a program may use another temperature in each call.
+        """
+        key = choice.key
+        with self._lock:
+            if key not in self._choices:
+                if len(self._choices) >= _MAX_CHOICES and key not in self._seen_choices:
+                    self._seen_choices.append(key)
+                    return "these sampling parameters are new, and get a graph when they are used again"
+                self._choices[key] = ""
+                if len(self._choices) > _MAX_CHOICES:
+                    self._choices.popitem(last=False)
+                    for slot in self._free:
+                        self._close_unused_choices(slot)
+            self._choices.move_to_end(key)
+            return self._choices[key]
+
+    def count_path(self, why: str) -> None:
+        """Count a call of `generate`: "" means that it uses one replay per token."""
+        with self._lock:
+            self._paths[why] += 1
+
+    def require_loop(self, why: str) -> None:
+        """Leave this call, and every later one, to the loop of transformers."""
+        with self._lock:
+            self.loop_required = why
+            self._paths[""] -= 1
+            self._paths[why] += 1
+
+    def prefill(self, slot: "_Slot", input_ids: Any, inputs: dict[str, Any]) -> Captured | None:
+        """Return the captured prompt if this form of prompt was seen before, and is short enough to gain from a graph."""
+        if input_ids.numel() > _MAX_PREFILL_TOKENS:
+            return None
+        key = slot.key, input_ids.shape, tuple(inputs)
+        with self._lock:
+            if key not in self._seen_prompts:
+                self._seen_prompts.append(key)
+                return None
+        return slot.prefill if slot.cache.is_initialized and self.result_type is not None else None
+
     def give_back(self, slot: "_Slot") -> None:
         """Keep a cache and its graph for the next call."""
-        reports = [step.report() for step in slot.captured]
-        refusals = [refusal for report in reports for refusal in report.refusals]
-        replays = sum(report.replays for report in reports)
         with self._lock:
+            self._close_unused_choices(slot)
+            for step in slot.token_steps.values():
+                report = step.step.report()
+                if report.refusals and not report.replays and not step.choice.is_plain:
+                    self._choices[step.choice.key] = f"it cannot be captured: {report.refusals[-1].message}"
+            replays = slot.count_replays()
+            refusals = slot.refusals()
             if refusals and replays == slot.replays:  # a static cache without a graph would only be slower
-                self._refused = refusals[-1].message
+                self._refused = refusals[-1]
             slot.replays = replays
             self._free.append(slot)
             while len(self._free) > (0 if self._undone else _MAX_KEPT_CACHES):
                 self._drop(self._free[0])
 
+    def _close_unused_choices(self, slot: "_Slot") -> None:
+        for key, step in list(slot.token_steps.items()):
+            if step.choice.key not in self._choices:
+                self._close(slot.token_steps.pop(key).step)
+
     def _drop(self, slot: "_Slot") -> None:
         self._free.remove(slot)
         for step in slot.captured:
-            self._closed_replays += step.report().replays
-            step.close()
+            self._close(step)
+        self._close(slot.prefill, is_prefill=True)
+
+    def _close(self, captured: Captured, *, is_prefill: bool = False) -> None:
+        self._closed_replays["prefill" if is_prefill else "step"] += captured.report().replays
+        captured.close()
 
     def explain(self) -> ProgramReport:
         """Return what was optimized, and what was left alone and why."""
         with self._lock:
-            slots, left = list(self._free), self._left.copy()
+            slots, left, paths = list(self._free), self._left.copy(), +self._paths
         parts = []
-        replays = self._closed_replays
-        refused: dict[str, None] = {}
-        for report in (step.report() for slot in slots for step in slot.captured):
-            replays += report.replays
-            refused |= {refusal.message: None for refusal in report.refusals}
+        replays = self._closed_replays["step"] + sum(slot.count_replays() for slot in slots)
+        prefills = self._closed_replays["prefill"] + sum(slot.prefill.report().replays for slot in slots)
+        refused = dict.fromkeys(message for slot in slots for message in slot.refusals())
         sizes = ", ".join(f"{slot.rows} × {slot.bucket}" for slot in slots)
         if self._generated:
             detail = f"{_calls(self._generated)} of generate, {replays} replayed steps; caches (rows × tokens): {sizes or 'none'}"
             parts.append(ProgramPart(name="decode step", optimized=replays > 0, detail=detail))
-            parts.append(ProgramPart(name="prefill", optimized=False, detail="runs in eager, once for each generate"))
+            parts += [
+                ProgramPart(
+                    name="decode loop",
+                    optimized=not why,
+                    detail=f"{_calls(count)} {f'in the loop of transformers: {why}' if why else 'with one replay per token'}",
+                )
+                for why, count in sorted(paths.items())
+            ]
+            detail = f"{prefills} of {_calls(self._generated)} replayed; a length of prompt has a graph from its second use on"
+            parts.append(ProgramPart(name="prefill", optimized=prefills > 0, detail=detail))
         parts += [ProgramPart(name="decode step", optimized=False, detail=message) for message in refused]
+        refused = dict.fromkeys(x.message for slot in slots for x in slot.prefill.report().refusals)
+        parts += [ProgramPart(name="prefill", optimized=False, detail=message) for message in refused]
         parts += [
             ProgramPart(name="generate", optimized=False, detail=f"{_calls(count)}: {why}")
             for why, count in left.items()
@@ -300,9 +396,10 @@ class _Slot:
         self.replays = 0  # when it was last given back
         bucket = self.bucket
         self.cache = cache = _full_length_cache(model, bucket)
+        self.outer = outer = EncoderDecoderCache(cache, DynamicCache()) if model.config.is_encoder_decoder else cache
 
-        def decode_step(**inputs: Any) -> Any:
-            result = dict(model(past_key_values=cache, **inputs))
+        def run_model(**inputs: Any) -> Any:
+            result = dict(model(past_key_values=outer, **inputs))
             result.pop("past_key_values", None)
             return result
 
@@ -310,13 +407,34 @@ class _Slot:
             for layer in cache.layers:  # keys and values of the same token are written again
                 layer.cumulative_length.sub_(1)
 
-        self.step = capture(decode_step).with_undo(undo_step)
-        self.token_steps: dict[Any, TokenStep] = {}  # for greedy decoding, by inputs and ends
+        self.step = capture(run_model).with_undo(undo_step)
+        self.prefill = capture(run_model)  # keeps as many lengths as a captured function keeps graphs
+        self.token_steps: dict[Any, TokenStep] = {}  # by inputs and choice
+
+    def keep_cross(self, cross: Any) -> None:
+        """Copy keys and values of the encoder's output to where the graphs read them."""
+        kept = self.outer.cross_attention_cache
+        for index, layer in enumerate(cross.layers):
+            if self.outer.is_updated.get(index):
+                kept.layers[index].keys.copy_(layer.keys)
+                kept.layers[index].values.copy_(layer.values)
+            else:
+                kept.update(layer.keys, layer.values, index)
+                self.outer.is_updated[index] = True
 
     @property
     def captured(self) -> "list[Captured]":
-        """Every captured function of this slot."""
+        """Every captured step of this slot."""
         return [self.step, *(step.step for step in self.token_steps.values())]
+
+    def count_replays(self) -> int:
+        """Return how many steps were replayed."""
+        return sum(step.report().replays for step in self.captured)
+
+    def refusals(self) -> list[str]:
+        """Return why the decode step was not captured, apart from ways to choose a token."""
+        steps = [self.step, *(step.step for step in self.token_steps.values() if step.choice.is_plain)]
+        return [refusal.message for step in steps for refusal in step.report().refusals]
 
 
 def _full_length_cache(model: Any, bucket: int) -> Any:
@@ -339,44 +457,85 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
         others = {type(layer).__name__ for layer in empty.layers if type(layer) is not StaticLayer}
         self.unsupported = f"the model has layers of another kind: {', '.join(sorted(others))}" if others else ""
         self._generation = generation
+        self._has_encoder = bool(generation.model.config.is_encoder_decoder)
+        self._encoder_length = 0
+        self._cross = DynamicCache() if self._has_encoder else None
+        #: What `generate` gets: this cache, or with an encoder one that also has the keys and values of its output.
+        self.outer: Any = EncoderDecoderCache(self, self._cross) if self._has_encoder else self
         self._slot: Any = None  # a `_Slot` from the first call of the model on
         self._length = 0
         self._mask: Any = None
-        self._result_type: Any = None
         self.replays_steps = True
         self._prompt: dict[str, Any] = {}  # the inputs of the prompt, and how many tokens it has
         self._prompt_length = 0
+        self._prefill: Captured | None = None  # the captured prompt, if it is replayed
         self._seen: dict[str, Any] | None = None  # the inputs of the last step that transformers prepared
 
     def prepare(self, input_ids: Any, given: dict[str, Any]) -> dict[str, Any] | None:
         """Make room for the next call. Return the inputs of a decode step, or None if the model has to prepare them."""
-        embeds = given.get("inputs_embeds")
+        embeds = None if self._has_encoder else given.get("inputs_embeds")
         prompt = embeds if embeds is not None and not self._length else input_ids
+        if self._has_encoder:
+            self._encoder_length = given["encoder_outputs"].last_hidden_state.shape[1]
         self._grow(prompt.shape[0], self._length + (1 if self._length else prompt.shape[1]))
+        inputs, count = None, 1
         if not self._length:
             self._prompt, self._prompt_length = given, prompt.shape[1]
-        if not self._length or not self._generation.plain_inputs or given.get("next_sequence_length") != 1:
+            self._prefill = None
+            if embeds is None and not self._has_encoder and self._generation.plain_inputs:
+                inputs, count = self._prompt_inputs(input_ids, given), input_ids.shape[1]
+        elif self._generation.plain_inputs and given.get("next_sequence_length") == 1:
+            self._seen = inputs = self._step_inputs(given)
+        if inputs is None:
             return None
-        self._seen = inputs = self._step_inputs(given)
-        return inputs and inputs | {"input_ids": input_ids[:, -1:].clone(memory_format=torch.contiguous_format)}
+        tokens = input_ids[:, -count:].clone(memory_format=torch.contiguous_format)
+        return model_inputs({**inputs, token_name(self.outer): tokens})
 
-    def _step_inputs(self, given: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the inputs of a step besides the token; None if the model has to prepare them."""
+    def _prompt_inputs(self, input_ids: Any, given: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the inputs of a prompt that is captured; None if it runs in eager.
+
+        With a mask as long as the cache, eager uses the attention kernel that the graph uses. Without, it would use another one.
+        """
+        inputs = self._step_inputs(given, tokens=input_ids.shape[1])
+        if inputs is None:
+            return None
+        if inputs.get("attention_mask") is None:
+            inputs["attention_mask"] = input_ids.new_ones(input_ids.shape[0], self._slot.bucket)
+        self._prefill = self._generation.prefill(self._slot, input_ids, inputs)
+        return None if self._prefill is None else inputs
+
+    def _step_inputs(self, given: dict[str, Any], *, tokens: int = 1) -> dict[str, Any] | None:
+        """Return the inputs for the last tokens besides these tokens; None if the model has to prepare them."""
         inputs = {name: value for name, value in given.items() if name not in _ONLY_FOR_PREPARING}
         device = self._generation.model.device
+        if self._has_encoder:  # the other results of the encoder are not read any more
+            inputs["encoder_outputs"] = encoded = inputs["encoder_outputs"].last_hidden_state
         tensors = {name for name, value in inputs.items() if isinstance(value, torch.Tensor)}
-        if not tensors <= set(_ROWS) or any(inputs[name].device != device for name in tensors):
+        if not tensors <= set(_ENCODED if self._has_encoder else _ROWS):
+            return None
+        if any(inputs[name].device != device for name in tensors):
             return None
         if inputs.get("position_ids") is not None:
-            inputs["position_ids"] = inputs["position_ids"][..., -1:].clone(memory_format=torch.contiguous_format)
-        if inputs.get("attention_mask") is not None:
+            inputs["position_ids"] = inputs["position_ids"][..., -tokens:].clone(memory_format=torch.contiguous_format)
+        if self._has_encoder:
+            mask = inputs.get("decoder_attention_mask")
+            # Without a mask, some models make one whose size is read from the device.
+            mask = encoded.new_ones(encoded.shape[0], 0, dtype=torch.long) if mask is None else mask
+            inputs["decoder_attention_mask"] = self._padded_mask(mask)
+        elif inputs.get("attention_mask") is not None:
             inputs["attention_mask"] = self._padded_mask(inputs["attention_mask"])
         return inputs
 
-    @property
-    def can_decode_greedily(self) -> bool:
-        """Whether plain greedy decoding may leave the loop of transformers."""
-        return self._generation.plain_inputs and not self._generation.greedy_refused
+    def choice(self, input_ids: Any, given: dict[str, Any]) -> Choice | None:
+        """Return how this call chooses tokens, if that can be done in a graph; None if it stays in the loop of transformers."""
+        generation = self._generation
+        choice = None
+        why = generation.loop_required or why_in_loop(given)
+        if not why:
+            choice = Choice(given, input_ids.device)
+            why = generation.why_without_graph(choice)
+        generation.count_path(why)
+        return None if why else choice
 
     @property
     def inputs_are_known(self) -> bool:
@@ -388,7 +547,7 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
         self._grow(rows, self._length + 1)
         inputs = self._step_inputs(self._prompt)
         if inputs is None or not self._is_as_seen(inputs):
-            self._generation.greedy_refused = "its inputs are not those that transformers prepares"
+            self._generation.require_loop("its inputs are not those that we expect")
             return None
         if inputs.get("position_ids") is not None:
             inputs["position_ids"] = inputs["position_ids"] + (self._length - self._prompt_length + 1)
@@ -402,15 +561,15 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
             self._generation.inputs_are_known = same_inputs(expected, self._seen)
         return self._generation.inputs_are_known
 
-    def token_step(self, tokens: Any, inputs: dict[str, Any], ends: Any) -> TokenStep:
-        """Return the captured step from one token to the next for these inputs and ends."""
+    def token_step(self, tokens: Any, inputs: dict[str, Any], choice: Choice) -> TokenStep:
+        """Return the captured step from one token to the next for these inputs and this choice."""
         slot = self._slot
         constants = tuple((name, None if isinstance(x, torch.Tensor) else x) for name, x in inputs.items())
-        key = constants, ends and (tuple(ends[0].tolist()), int(ends[1]))
+        key = constants, choice.key
         if key not in slot.token_steps:
             generation = self._generation
-            space = tokens.new_zeros(tokens.shape[0], slot.bucket)
-            slot.token_steps[key] = TokenStep(generation.model, slot.cache, generation.capture, space, inputs, ends)
+            log = tokens.new_zeros(slot.bucket, 3, tokens.shape[0])
+            slot.token_steps[key] = TokenStep(generation.model, slot.outer, generation.capture, log, inputs, choice)
         step: TokenStep = slot.token_steps[key]
         return step
 
@@ -439,7 +598,7 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
         slot = self._slot
         if slot is not None and slot.bucket >= length + _SPARE:
             return
-        larger = self._generation.take(rows, length + _SPARE)
+        larger = self._generation.take(rows, length + _SPARE, self._encoder_length)
         if slot is not None:
             for old, new in zip(slot.cache.layers, larger.cache.layers, strict=True):
                 if not new.is_initialized:
@@ -447,22 +606,29 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
                 new.keys[:, :, : slot.bucket].copy_(old.keys)
                 new.values[:, :, : slot.bucket].copy_(old.values)
                 new.cumulative_length.copy_(old.cumulative_length)
+            if self._cross is not None:
+                larger.keep_cross(self._cross)
             self._generation.give_back(slot)
         self._slot, self._mask = larger, None
         self.layers = larger.cache.layers
 
     def call(self, model: Any, inputs: dict[str, Any]) -> Any:
         """Call the model with this cache."""
-        tokens = inputs.get("input_ids")
+        tokens = inputs.get(token_name(self.outer))
         if tokens is None:
             tokens = inputs["inputs_embeds"]
-        decodes = self._length and tokens.shape[1] == 1 and self._result_type is not None
-        if decodes and self.replays_steps and inputs.get("return_dict") is True:
-            named = {name: value for name, value in inputs.items() if name != "past_key_values" and value is not None}
-            result = self._result_type(**self._slot.step(**named), past_key_values=self)
+        generation = self._generation
+        named = {name: value for name, value in inputs.items() if name != "past_key_values" and value is not None}
+        captured = None if self._length else self._prefill
+        if self._length and tokens.shape[1] == 1 and self.replays_steps and inputs.get("return_dict") is True:
+            captured = self._slot.step
+        if captured is not None:
+            result = generation.result_type(**captured(**named), past_key_values=self.outer)
         else:
             result = model(**inputs)
-            self._result_type = type(result)
+            generation.result_type = type(result)
+            if not self._length and self._cross is not None:
+                self._slot.keep_cross(self._cross)
         self._length += tokens.shape[1]
         return result
 
@@ -474,7 +640,7 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
                 dynamic.update(
                     layer.keys[:, :, : self._length].clone(), layer.values[:, :, : self._length].clone(), index
                 )
-        return dynamic
+        return dynamic if self._cross is None else EncoderDecoderCache(dynamic, self._cross)
 
     def release(self) -> None:
         """Give the memory back for the next call of `generate`."""
@@ -482,6 +648,13 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
         if slot is not None:
             self.layers = []
             self._generation.give_back(slot)
+
+
+def _bucket_cache(given: dict[str, Any]) -> _BucketCache | None:
+    """Return our cache, if `generate` passes it to the model."""
+    cache = given.get("past_key_values")
+    cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+    return cache if isinstance(cache, _BucketCache) else None
 
 
 def _calls(count: int) -> str:
