@@ -125,7 +125,7 @@ plan, examples = rs.resolve("safe"), [Example(args=(torch.ones(1, 2),), kwargs={
 file = folder / f"{key_of(model, plan, examples)}.bin"
 for make in (os.mkfifo, os.mkdir):
     make(file)
-    with warm_start(model, plan, examples, folder) as saved:
+    with warm_start(model, file) as saved:
         print(saved.winner)
     os.unlink(file) if make is os.mkfifo else os.rmdir(file)
 """

@@ -106,6 +106,32 @@ def test_the_report_goes_to_json_and_back(monkeypatch: pytest.MonkeyPatch) -> No
     assert decode(OptimizeReport, json.loads(report.json())) == report
 
 
+def test_checks_that_a_form_without_a_graph_cannot_make_are_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`verify=rs.every(n)` compares replays; an operator must not believe that compiled calls are compared, too."""
+    forms = {Form.COMPILED: lambda x: x + x}
+    unchecked = optimize_with(monkeypatch, slow, forms, torch.ones(4), verify=rs.every(5)).report()
+
+    assert unchecked.chosen is Form.COMPILED
+    assert unchecked.unchecked
+    assert "calls are not compared with eager: rs.every(n) compares replays" in str(unchecked)
+    assert "calls are not compared with eager" in caplog.text
+    assert not optimize_with(monkeypatch, slow, forms, torch.ones(4)).report().unchecked
+    assert not optimize_with(monkeypatch, slow, {}, torch.ones(4), verify=rs.every(5)).report().unchecked
+
+
+def test_arguments_that_would_do_nothing_are_refused() -> None:
+    x = torch.ones(2, 3)
+    with pytest.raises(
+        UsageError, match="buckets= names `nonsense`, but the call has no such argument; it has `input`"
+    ):
+        rs.optimize(torch.nn.Linear(3, 3), x, buckets={"nonsense": rs.Bucket(dim=0, sizes=[2, 4])})
+    rs.optimize(torch.nn.Linear(3, 3), x, buckets={"input": rs.Bucket(dim=0, sizes=[2, 4])}, budget_s=0)
+    with pytest.raises(UsageError, match="artefacts= and progressive=True exclude each other"):
+        rs.optimize(torch.sin, x, progressive=True, artefacts="somewhere")
+
+
 def test_all_documented_types_of_example_inputs_are_accepted() -> None:
     x, y = torch.ones(1), torch.ones(2)
     assert to_examples(x) == [Example((x,), {})]

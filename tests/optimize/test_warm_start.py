@@ -16,6 +16,8 @@ import torch
 
 from rocsolid.measure import user_cache
 from rocsolid.model.form import Form
+from rocsolid.model.plan import Decision
+from rocsolid.model.setting import Channel
 from rocsolid.optimize import form_race, warm_start
 from rocsolid.optimize.race import RaceLimits, run_race
 from rocsolid.optimize.warm_start import _load, key_of
@@ -27,6 +29,8 @@ import json, sys, torch, logging
 logging.basicConfig()
 import rocsolid as rs
 import rocsolid.api.optimize as api
+import rocsolid.optimize.form_race as form_race
+form_race._MAX_NOISE_TO_SAVE = -1.0  # if eager wins, the next process compiles again
 api._tried_settings = lambda *_, **__: []  # which ones are tried depends on the time that is left
 torch.manual_seed(0)
 model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(2)]).eval()
@@ -83,6 +87,8 @@ def test_the_key_depends_on_model_plan_and_shapes() -> None:
     models: list[Any] = [small, large, other, torch.sin, torch.cos]
     keys = {key_of(model, plan) for model in models for plan in (safe, fast)}
     assert len(keys) == 2 * len(models)
+    freezing = Decision(id="inductor.freezing", value=True, channel=Channel.OPTION, why="", profile="optimize")
+    assert key_of(small, safe, tried=[freezing]) not in keys
     assert key_of(small, safe) == key_of(torch.nn.Linear(2, 2), safe)
 
 
@@ -153,7 +159,21 @@ def test_all_forms_are_measured_if_the_saved_form_is_not_the_fastest_any_more(
     prepared, report = run_optimize(monkeypatch, folder, compiled=function)
     assert prepared == [Form.EAGER, Form.COMPILED, *ALL_FORMS]
     assert report.chosen is Form.EAGER
-    assert run_optimize(monkeypatch, folder)[0] == ALL_FORMS, "no form was saved"
+
+
+@pytest.mark.usefixtures("saves_artefacts")
+@pytest.mark.parametrize("max_noise", [-1.0, float("inf")], ids=["noisy", "quiet"])
+def test_eager_is_saved_if_it_won_on_a_quiet_machine(
+    max_noise: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(form_race, "_MAX_NOISE_TO_SAVE", max_noise)
+    folder = tmp_path / "saved"
+    run_optimize(monkeypatch, folder, compiled=slow)
+    prepared, report = run_optimize(monkeypatch, folder, compiled=slow)
+    is_saved = max_noise > 0
+    assert prepared == ([Form.EAGER] if is_saved else ALL_FORMS)
+    assert report.chosen is Form.EAGER
+    assert ("the other forms were measured on 20" in report.why) == is_saved
 
 
 @pytest.mark.usefixtures("saves_artefacts")

@@ -249,13 +249,16 @@ def test_after_seal_a_new_shape_can_run_in_eager(caplog: pytest.LogCaptureFixtur
     compiled.rocsolid.seal(otherwise="eager")
     for rows in (3, 3, 2):
         assert compiled(torch.ones(rows)).tolist() == [5.0] * rows
+    compiled(torch.ones(2).int())
 
     report = compiled.rocsolid.report()
-    assert (report.compiles, report.refused_compiles, report.eager) == (1, 2, ())
-    assert report.counters()["rocsolid_refused_compiles_total"] == 2
-    assert "2 refused compiles" in str(report)
-    (logged,) = (text for r in caplog.records if "others like it run in eager" in (text := r.getMessage()))
-    assert "was float32[2], is now float32[3]" in logged  # once, with what changed
+    assert (report.compiles, report.refused_compiles, report.eager) == (1, 3, ())
+    assert report.counters()["rocsolid_refused_compiles_total"] == 3
+    assert "3 refused compiles" in str(report)
+    logged = [text for r in caplog.records if "others with this change run in eager" in (text := r.getMessage())]
+    assert len(logged) == 2  # each change once
+    assert "was float32[2], is now float32[3]" in logged[0]
+    assert "was float32[2], is now int32[2]" in logged[1]
     with pytest.raises(UsageError, match="use 'raise' or 'eager'"):
         compiled.rocsolid.seal(otherwise="wait")
 

@@ -1,5 +1,7 @@
 """`rs.optimize`: measure every form of a model and return the fastest one with correct results."""
 
+import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -144,6 +146,13 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     selected_plan = select_plan(profile, plan, env)
     capture_if_gpu = capture_function if on_device else None
     tolerance = Tolerance(rtol=rtol, atol=atol, limit=limit)
+    _check_bucket_names(model, examples, buckets)
+    if artefacts is not None and progressive:
+        msg = (
+            "rs.optimize: artefacts= and progressive=True exclude each other: with progressive=True compiled code is kept only in torch's "
+            "own cache, which makes the compile in the next process shorter"
+        )
+        raise UsageError(msg)
     if freeze and progressive:
         msg = "rs.optimize: freeze=True and progressive=True exclude each other: settings are tried before the model is returned"
         raise UsageError(msg)
@@ -174,6 +183,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
                 ),
                 on_step=on_step,
                 child_race=partial(_race_in_child, model, examples, options, budget_s, on_step) if in_child else None,
+                checks_expected=bool(parse_verify(verify).calls),
             )
     deadline_s = _COMPILE_DEADLINE_S if budget_s is None else budget_s
     progressive_model = Progressive(
@@ -184,8 +194,29 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         capture=capture_if_gpu,
         trial=partial(_compile_in_child, model, examples, selected_plan, deadline_s),
         tolerance=tolerance,
+        checks_expected=bool(parse_verify(verify).calls),
     )
     return optimized_module(progressive_model)
+
+
+def _check_bucket_names(
+    model: Callable[..., Any], examples: Sequence[Example], buckets: Mapping[str, Bucket | Sequence[Bucket]] | None
+) -> None:
+    """Raise UsageError if no argument of any example has a name of `buckets=`: without a GPU nothing is captured that would refuse it."""
+    import torch
+
+    forward = model.forward if isinstance(model, torch.nn.Module) else model
+    names: set[str] = set()
+    for example in examples:
+        try:
+            bound = inspect.signature(forward).bind(*example.args, **example.kwargs)
+        except (TypeError, ValueError):  # no signature; or the call itself is wrong, which it will say
+            return
+        names |= {*bound.arguments, *example.kwargs}
+    if buckets and names.isdisjoint(re.split(r"[.\[]", name)[0] for name in buckets):
+        given, known = (", ".join(f"`{name}`" for name in which) for which in (buckets, sorted(names)))
+        msg = f"rs.optimize: buckets= names {given}, but the call has no such argument; it has {known}"
+        raise UsageError(msg)
 
 
 def _capture_function(function: Callable[..., Any], **options: Any) -> Captured:

@@ -27,6 +27,10 @@ class FormOutcome(Enum):
 
 RATIO_NOTE = "ratios compare with eager in the same rounds; the times of different lines come from different rounds"
 
+UNCHECKED = (
+    "calls are not compared with eager: rs.every(n) compares replays of a graph, and this form has none; its results were compared with "
+    "eager before it was chosen"
+)
 SLOW_REPLAYS = "on an H200, all graphs of a process replay 10 to 20 % slower after the second capture"
 
 
@@ -90,6 +94,7 @@ class OptimizeReport(NotebookResult):
     unused_because: str = ""  # why the model runs in eager now instead of the chosen form: it has changed
     longest_call_ms: float | None = None  # the slowest call of the model while it was compiled in the background
     late_compiles: int = 0  # compiles within calls, since the form is in use: these calls differed from the examples
+    unchecked: bool = False  # `verify=rs.every(n)` was given, and the chosen form has no replays that it could compare
     refused_compiles: int = 0  # calls that ran in eager instead, since `seal(otherwise="eager")`
 
     @property
@@ -116,6 +121,8 @@ class OptimizeReport(NotebookResult):
             notes.append("1 graph was captured in this process")
         if self.unused_because:
             notes.append(f"not in use: {self.unused_because}; the model runs in eager")
+        if self.unchecked:
+            notes.append(UNCHECKED)
         if self.late_compiles:
             compiles = "1 compile" if self.late_compiles == 1 else f"{self.late_compiles} compiles"
             notes.append(

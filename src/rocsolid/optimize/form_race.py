@@ -31,6 +31,7 @@ _SETTING_RACE: Final = RaceLimits(seconds=5.0, rounds=15)
 _LONG_SETUP_S: Final = 60.0  # without a budget, a form or setting whose set-up is expected to take longer is skipped
 _CALLS_IN_RACE: Final = 8  # of each form, at least
 _CALLS_IN_CAPTURE: Final = 12  # warm-up runs, runs that are watched, and verification
+_MAX_NOISE_TO_SAVE: Final = 0.05  # with more, another process might find a faster form
 _MAX_RACE_SHARE: Final = 0.3  # of the budget, kept for the race
 # In which order forms are set up: a graph before the form that it shares a compile with. The graph of eager comes last, because the
 # first compile of a process changes `torch.nn.Module`, and a graph that was captured before would be captured again. Its time is kept.
@@ -71,10 +72,15 @@ class RaceOutcome:
 
     @property
     def winner_to_save(self) -> Form | None:
-        """The fastest form, for the next process; None if a form was skipped or no form was faster than eager."""
+        """The fastest form, for the next process; None if a form was skipped.
+
+        Eager is saved if others worked and the comparison was not noisy.
+        """
         skipped = [raced for raced in self.forms if raced.result.outcome is FormOutcome.SKIPPED]
         complete = all(raced.settings for raced in skipped)
-        return self.winner.form if complete and self.winner.form is not Form.EAGER else None
+        if self.winner.form is Form.EAGER:
+            complete &= self.noise <= _MAX_NOISE_TO_SAVE and any(x.eligible for x in self.forms if x is not self.winner)
+        return self.winner.form if complete else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from rocsolid.errors import UsageError
 from rocsolid.measure.gc_pause import gc_paused
 from rocsolid.model.form import Form
 from rocsolid.model.log import log as _log
-from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport, form_label
+from rocsolid.model.optimize_report import UNCHECKED, FormOutcome, FormResult, OptimizeReport, form_label
 from rocsolid.model.plan import Decision, Plan, Tuned
 from rocsolid.model.progress import OnStep, ignore_step
 from rocsolid.numerics import Tolerance
@@ -28,7 +28,7 @@ from rocsolid.optimize.form_race import FormRace, Forms, MakeForms, RaceOutcome,
 from rocsolid.optimize.graph_passes import is_pass, pass_options, prepare_passes
 from rocsolid.optimize.prewarm import prewarm_libraries
 from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prepare
-from rocsolid.optimize.warm_start import SavedRun, has_winner, warm_start
+from rocsolid.optimize.warm_start import SavedRun, artefact_file, has_winner, key_of, warm_start
 from rocsolid.runtime.capture.backends.device import DeviceSession
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.compiled import compile_with_plan
@@ -57,7 +57,13 @@ class Optimized:
     """The chosen form of a function, called like the function; `report()` shows all forms that were measured."""
 
     def __init__(
-        self, function: Callable[..., Any], model: Any, report: OptimizeReport, *, weights_are_constants: bool = False
+        self,
+        function: Callable[..., Any],
+        model: Any,
+        report: OptimizeReport,
+        *,
+        weights_are_constants: bool = False,
+        checks_expected: bool = False,
     ) -> None:
         if weights_are_constants:
             function = _ConstantWeights(function, model, partial(self.check_model, new_weights=True))
@@ -67,8 +73,10 @@ class Optimized:
         self._weights_are_constants = weights_are_constants
         self._measured_with = _describe(model)
         self._why_unused = ""
+        self._checks_expected = checks_expected  # verify=rs.every(n) was given
         self._sealed = ""  # what a call does that would compile: "raise" or "eager"; empty: it compiles
         self._watch_compiles()
+        self.warn_if_unchecked()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the chosen form."""
@@ -86,6 +94,7 @@ class Optimized:
         return replace(
             self._report,
             unused_because=self._why_unused,
+            unchecked=self._unchecked,
             late_compiles=sum(state.late_compiles for state in states),
             refused_compiles=sum(state.refused_compiles for state in states),
         )
@@ -101,6 +110,16 @@ class Optimized:
             raise UsageError(msg)
         self._sealed = otherwise
         self._watch_compiles()
+
+    @property
+    def _unchecked(self) -> bool:
+        """Whether calls are not compared with eager although `verify=rs.every(n)` asks for it: only replays are compared."""
+        return self._checks_expected and self._report.chosen.compiles and not self._report.chosen.graph
+
+    def warn_if_unchecked(self) -> None:
+        """Log that calls are not compared with eager although they should be."""
+        if self._unchecked:
+            _log.warning("%s: %s", self._report.name, UNCHECKED)
 
     def _watch_compiles(self) -> None:
         """Count the compiles of the chosen form from now on, or forbid them."""
@@ -321,6 +340,7 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     tried_settings: Sequence[TriedSetting] = (),
     on_step: OnStep = ignore_step,
     child_race: ChildRace | None = None,
+    checks_expected: bool = False,
 ) -> Any:
     """Measure every form and return the chosen one; `capture` captures a function as a graph, and is None without a GPU.
 
@@ -330,8 +350,9 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     deadline = time.perf_counter() + budget_s if budget_s is not None else float("inf")
     compiles_end = deadline - _RACE_SHARE * (budget_s or 0.0)
     remove_skip_marks()
-    raced = _race_elsewhere(child_race, model, deadline) if not has_winner(model, plan, examples, artefacts) else None
-    with warm_start(model, plan, examples, artefacts, traces=capture is not None) as saved:
+    file = artefact_file(artefacts, key_of(model, plan, examples, [x.decision for x in tried_settings]))
+    raced = _race_elsewhere(child_race, model, deadline) if not has_winner(model, file) else None
+    with warm_start(model, file, traces=capture is not None) as saved:
         tried = {} if plan.tuned else {x.decision.id: x for x in tried_settings}
         known = raced.settings if isinstance(raced, OptimizeReport) else saved.settings if saved.winner else None
         if known is not None:  # what has lost is not prepared again
@@ -396,7 +417,10 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     freezing = plan.get("inductor.freezing")
     frozen = outcome.winner.settings.get("inductor.freezing", freezing is not None and freezing.value)
     constants = bool(frozen) and report.chosen.compiles
-    return optimized_module(Optimized(outcome.winner.made, model, report, weights_are_constants=constants))
+    chosen = Optimized(
+        outcome.winner.made, model, report, weights_are_constants=constants, checks_expected=checks_expected
+    )
+    return optimized_module(chosen)
 
 
 def _race_elsewhere(child_race: ChildRace | None, model: Any, deadline: float) -> OptimizeReport | NoChildRace | None:
@@ -455,8 +479,12 @@ def _recheck_or_race(
             outcome = form_race.run(
                 _with_eager(forms, saved_winner), limits=_RECHECK, tracing=traces.tracing, settings=saved.settings
             )
+        measured = f"the other forms were measured on {saved.race_date} and were not faster"
+        if saved_winner is Form.EAGER:
+            outcome.why = f"{measured}; delete the saved artefacts to measure them again (rocsolid cache)"
+            return outcome
         if outcome.winner.form is not Form.EAGER:
-            outcome.why += f"; the other forms were measured on {saved.race_date} and were not faster"
+            outcome.why += f"; {measured}"
             return outcome
         traces.disable()
     outcome = form_race.run(make_forms(), tracing=traces.tracing)

@@ -39,6 +39,7 @@ class Progressive(Optimized):
         capture: Capture | None,
         trial: Trial | None,
         tolerance: Tolerance = Tolerance(),
+        checks_expected: bool = False,
     ) -> None:
         first_function: Callable[..., Any] = model if capture is None else capture(model)
         form = Form.EAGER if capture is None else Form.EAGER_GRAPH
@@ -53,7 +54,7 @@ class Progressive(Optimized):
             noise=0.0,
             example_count=len(examples),
         )
-        super().__init__(first_function, model, report)
+        super().__init__(first_function, model, report, checks_expected=checks_expected)
         self._first_function = first_function
         self._examples = [example.private_copy(model) for example in examples]
         self._compile = compiled
@@ -124,6 +125,8 @@ class Progressive(Optimized):
             why=why,
             noise=times.noise,
         )
+        self.warn_if_unchecked()
+        _log.info("%s: %r is in use from now on: %s", self._report.name, self._report.chosen_label, why)
 
     def _make_compiled(self) -> Callable[..., Any]:
         compiled = self._compile()

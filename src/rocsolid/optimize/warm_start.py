@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 
 from rocsolid.measure import user_cache
 from rocsolid.model.form import Form
-from rocsolid.model.plan import Plan
+from rocsolid.model.plan import Decision, Plan
 from rocsolid.model.setting import Value
 from rocsolid.optimize.dynamo_traces import DynamoTraces
 from rocsolid.optimize.example_inputs import Example
@@ -51,10 +51,15 @@ class SavedRun:
         return self.winner is Form.COMPILED_GRAPH and not self.settings
 
 
-def key_of(model: Callable[..., Any], plan: Plan, examples: Sequence[Example] = ()) -> str:
-    """Return a hash of everything that must be equal for artefacts to be usable: model class and shapes, plan, calls and environment."""
+def key_of(
+    model: Callable[..., Any], plan: Plan, examples: Sequence[Example] = (), tried: Iterable[Decision] = ()
+) -> str:
+    """Return a hash of everything that must be equal for artefacts to be usable: model class and shapes, plan, calls and environment.
+
+    `tried` are the settings that are tried besides the plan: a race without one of them says nothing about it.
+    """
     digest = hashlib.sha256()
-    settings = (f"{d.id}={d.value!r}" for d in plan)
+    settings = (f"{d.id}={d.value!r}" for d in (*plan, *tried))
     for part in (*_describe_model(model), *settings, *_describe_calls(examples), *_describe_environment()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:32]
@@ -89,28 +94,26 @@ def _describe_environment() -> Iterator[str]:
         yield f"{properties.name} {getattr(properties, 'gcnArchName', '')} {properties.major}.{properties.minor}"
 
 
-def _file_for(model: Callable[..., Any], plan: Plan, examples: Sequence[Example], folder: Path | None) -> Path:
-    return (folder or default_folder()) / f"{key_of(model, plan, examples)}.bin"
+def artefact_file(folder: Path | None, key: str) -> Path:
+    """Return the file for a key of `key_of`, in this folder or in the default one."""
+    return (folder or default_folder()) / f"{key}.bin"
 
 
-def has_winner(model: Callable[..., Any], plan: Plan, examples: Sequence[Example], folder: Path | None = None) -> bool:
+def has_winner(model: Callable[..., Any], file: Path) -> bool:
     """Whether an earlier process has saved which form was the fastest."""
     saved = SavedRun(DynamoTraces(model, None))
-    _read_winner(_file_for(model, plan, examples, folder), saved)
+    _read_winner(file, saved)
     return saved.winner is not None
 
 
 @contextmanager
 def warm_start(
     model: Callable[..., Any],
-    plan: Plan,
-    examples: Sequence[Example],
-    folder: Path | None = None,
+    file: Path,
     *,
     traces: bool = False,
 ) -> Iterator[SavedRun]:
     """Load usable artefacts before the block and save new ones after it; with `traces`, also load and save Dynamo's traces."""
-    file = _file_for(model, plan, examples, folder)
     if os.path.exists(file):  # noqa: PTH110 - Path.exists() raises for a folder that may not be read
         prewarm_libraries(model)
         preload_compiler()

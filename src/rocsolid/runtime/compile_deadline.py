@@ -5,6 +5,7 @@ done with a signal, which also interrupts a blocking system call. In other threa
 instruction. A compile that is stuck in native code cannot be ended from inside its process; `in_child=True` covers that case.
 """
 
+import logging
 import signal
 import threading
 import time
@@ -53,7 +54,8 @@ class _Watcher:
         while not self._ended.wait(max(0.0, min(next_log_s, limit_s) - _elapsed_s(compile_))):
             if _elapsed_s(compile_) >= limit_s:
                 break
-            _log.warning(
+            _log.log(
+                logging.INFO if _elapsed_s(compile_) < limit_s / 2 else logging.WARNING,
                 "compiling %s: running for %.0f s (deadline %g s), phase: %s",
                 compile_.name,
                 _elapsed_s(compile_),

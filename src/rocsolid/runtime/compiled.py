@@ -37,6 +37,7 @@ from rocsolid.torchapi.user_frames import read_code_line, user_location
 
 _STATE_VARIABLE: Final = "__rocsolid_compiled__"  # the local variable of the wrapper that holds the CompileState
 _MAX_GUARDS_IN_MESSAGE: Final = 3
+_MAX_REFUSED_CHANGES: Final = 10  # that are logged
 # Functions of rocsolid that run inside a user's function do not count.
 _OWN_CODE: Final = f"{Path(__file__).parents[1]}/"
 _MIN_COMPILE_S: Final = 0.01
@@ -61,6 +62,7 @@ class CompileState:
     sealed: bool = False
     sealed_calls: str = "raise"  # what a call does that would compile after `seal()`: "raise" or "eager"
     refused_compiles: int = 0  # calls that ran in eager because of that
+    refused_changes: set[str] = field(default_factory=set)  # what was logged about them
     in_service: bool = False  # `rs.optimize` has chosen this function: a compile from now on delays a request
     late_compiles: int = 0  # compiles since then
     compiled_calls: list[CallSignature] = field(default_factory=list)  # the calls that triggered a compile
@@ -128,9 +130,11 @@ class CompileState:
         signature = signature_of(call.f_locals["args"], call.f_locals["kwargs"], self.parameters)
         is_recompile = compile_.code in self.compiled_code
         if self.sealed and self.sealed_calls == "eager" and not compile_.full_graph:
-            if not self.refused_compiles:
+            change = self._change(signature)
+            if change not in self.refused_changes and len(self.refused_changes) < _MAX_REFUSED_CHANGES:
+                self.refused_changes.add(change)
                 _log.warning(
-                    "%s\n  this call and others like it run in eager", self._error_message(signature, compile_)
+                    "%s\n  this call and others with this change run in eager", self._error_message(signature, compile_)
                 )
             self.refused_compiles += 1
             raise CompileCancelled
@@ -145,16 +149,18 @@ class CompileState:
 
     def _warn_about_late_compile(self, signature: CallSignature, compile_: Compile) -> None:
         if not self.late_compiles:
-            changed = "; ".join(
-                differences(nearest(self.compiled_calls, signature), signature) if self.compiled_calls else []
-            )
             _log.warning(
                 "%s compiles within this call, which differs from the examples of rs.optimize: %s\n"
                 "  fix: pass such an example to rs.optimize, or .seal(otherwise='eager') to run such calls in eager",
                 self.name if compile_.code.co_filename.startswith(_OWN_CODE) else compile_.name,
-                changed or "the state of the module or of torch has changed",
+                self._change(signature),
             )
         self.late_compiles += 1
+
+    def _change(self, signature: CallSignature) -> str:
+        """Return what distinguishes a call from the nearest one that was compiled."""
+        changed = differences(nearest(self.compiled_calls, signature), signature) if self.compiled_calls else []
+        return "; ".join(changed) or "the state of the module or of torch has changed"
 
     def _error_message(self, signature: CallSignature, compile_: Compile) -> str:
         why = (
