@@ -89,8 +89,100 @@ def _diffusion(**more: Any) -> Any:
     return DiffusionPolicy(config).eval()
 
 
+def _smolvla(**more: Any) -> Any:
+    """With a tiny random model in the place of the one that the config names, which would be downloaded."""
+    from lerobot.policies.smolvla import smolvlm_with_expert
+    from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
+    from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy
+    from transformers import SmolVLMConfig
+
+    text = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 32, "head_dim": 8, "vocab_size": 50}
+    text |= {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "pad_token_id": 0}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision |= {"image_size": 32, "patch_size": 8}
+    vlm = SmolVLMConfig(text_config=text, vision_config=vision, scale_factor=2, pad_token_id=0)
+    tokenizer = types.SimpleNamespace(fake_image_token_id=1, global_image_token_id=2)
+    config = SmolVLAConfig(
+        **_features(),
+        chunk_size=4,
+        n_action_steps=3,
+        max_state_dim=8,
+        max_action_dim=8,
+        resize_imgs_with_padding=(32, 32),
+        num_steps=3,
+        num_vlm_layers=2,
+        expert_width_multiplier=0.5,
+        device="cpu",
+        **more,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(smolvlm_with_expert.AutoConfig, "from_pretrained", lambda _: vlm)
+        processor = types.SimpleNamespace(tokenizer=tokenizer)
+        patch.setattr(smolvlm_with_expert.AutoProcessor, "from_pretrained", lambda _: processor)
+        return SmolVLAPolicy(config).eval()
+
+
+def _pi0(**more: Any) -> Any:
+    """A tiny random model. What lerobot 0.4.4 needs of its own fork of transformers is adapted to a release of transformers."""
+    import transformers.models.siglip
+    from lerobot.policies.pi0 import modeling_pi0
+    from lerobot.policies.pi0.configuration_pi0 import PI0Config
+
+    gemma = modeling_pi0.GemmaConfig(width=32, depth=2, mlp_dim=32, num_heads=4, num_kv_heads=1, head_dim=8)
+    vision = {"model_type": "siglip_vision_model", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    kinds = {
+        "gemma": modeling_pi0.CONFIG_MAPPING["gemma"],
+        "paligemma": lambda: modeling_pi0.PaliGemmaForConditionalGeneration.config_class(
+            vision_config={**vision, "patch_size": 8}
+        ),
+    }
+    config = PI0Config(
+        **_features(),
+        chunk_size=4,
+        n_action_steps=3,
+        max_state_dim=8,
+        max_action_dim=8,
+        image_resolution=(32, 32),
+        num_inference_steps=3,
+        device="cpu",
+        **more,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        correct = types.SimpleNamespace(check_whether_transformers_replace_is_installed_correctly=lambda: True)
+        patch.setattr(transformers.models.siglip, "check", correct, raising=False)
+        patch.setattr(modeling_pi0, "get_gemma_config", lambda _: gemma)
+        real, modeling_pi0.CONFIG_MAPPING = modeling_pi0.CONFIG_MAPPING, kinds
+        try:
+            policy = modeling_pi0.PI0Policy(config).eval()
+        finally:
+            modeling_pi0.CONFIG_MAPPING = real
+    paligemma = policy.model.paligemma_with_expert.paligemma
+    paligemma.model.multi_modal_projector.linear = torch.nn.Linear(16, 32)
+    paligemma.language_model = paligemma.model.language_model
+    policy.model.paligemma_with_expert.__class__ = _paligemma_of_a_release(modeling_pi0.PaliGemmaWithExpertModel)
+    return policy
+
+
+def _paligemma_of_a_release(kind: Any) -> Any:
+    class PaliGemma(kind):  # type: ignore[misc]
+        def embed_image(self, image: Any) -> Any:
+            return self.paligemma.model.get_image_features(image).pooler_output
+
+        def forward(self, past_key_values: Any = None, **kwargs: Any) -> Any:
+            """A release adds to the cache also with `use_cache=False`: it gets a cache of its own in each step."""
+            return super().forward(past_key_values=copy.deepcopy(past_key_values), **kwargs)
+
+    return PaliGemma
+
+
 def _observation(rows: int) -> dict[str, Any]:
     return {"observation.state": torch.randn(rows, 4), "observation.images.front": torch.rand(rows, 3, 32, 32)}
+
+
+def _instructed(rows: int) -> dict[str, Any]:
+    """An observation with the tokens of an instruction."""
+    tokens = {"observation.language.tokens": torch.randint(3, 50, (rows, 5))}
+    return _observation(rows) | tokens | {"observation.language.attention_mask": torch.ones(rows, 5, dtype=torch.bool)}
 
 
 class Rollout:

@@ -1,12 +1,14 @@
 """`rs.optimize` of a pipeline of diffusers and of a policy, compared with a plain copy."""
 
 import copy
+import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from tests.programs.support import captured_part
+from tests.programs.support import captured_part, difference
 
 import rocsolid as rs
 from rocsolid.integrations import policies
@@ -61,28 +63,128 @@ def test_policy_in_training_mode_waits() -> None:
     assert "net: eager, waiting for the first call" in str(fast.explain())
 
 
-@pytest.mark.parametrize("kind", ["act", "diffusion"])
+@torch.no_grad()
+def test_network_that_cannot_be_captured_is_named_and_runs_in_eager() -> None:
+    class Clipped(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            y = super().forward(x)
+            return y / y.abs().max() if y.abs().max().item() > 0.1 else y
+
+    plain = Policy().eval()
+    plain.encoder = Clipped(4, 8)
+    fast = policies.optimize_policy(copy.deepcopy(plain), captured_part)
+    for _ in range(12):
+        batch = {"state": torch.randn(1, 4)}
+        torch.testing.assert_close(fast.select_action(batch), plain.select_action(batch))
+    encoder, net = fast.explain().parts
+    assert (encoder.name, encoder.optimized, net.optimized) == ("encoder", False, True)
+    assert "not captured: " in encoder.detail
+    assert "`y.abs().max().item()` copies a value to the CPU" in encoder.detail
+    assert "1 graph, " in net.detail
+
+
+class Flow(torch.nn.Module):  # type: ignore[misc]
+    """A model with `sample_actions`, like those of SmolVLA and π0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = types.SimpleNamespace(chunk_size=3, max_action_dim=2, rtc_config=None)
+        self.net = torch.nn.Linear(2, 2)
+
+    def sample_noise(self, shape: Any, device: Any) -> Any:
+        return torch.randn(shape, device=device)
+
+    def sample_actions(self, images: Any, state: Any, noise: Any = None) -> Any:
+        if noise is None:
+            noise = self.sample_noise((state.shape[0], 3, 2), state.device)
+        for _ in range(3):
+            noise = noise - self.net(noise) / 3 + images[0] + state
+        return noise
+
+
+class FlowPolicy(torch.nn.Module):  # type: ignore[misc]
+    """A policy without a queue, whose inference is `sample_actions`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Flow()
+
+    def predict_action_chunk(self, batch: Any) -> Any:
+        return self.model.sample_actions([batch["image"]], batch["state"])
+
+    def select_action(self, batch: Any) -> Any:
+        return self.predict_action_chunk(batch)[:, 0]
+
+
+def _batch() -> dict[str, Any]:
+    return {"image": torch.randn(1, 3, 2), "state": torch.randn(1, 1, 2)}
+
+
+@pytest.mark.parametrize("method", ["select_action", "predict_action_chunk"])
+@pytest.mark.parametrize("compiled", [False, True])
+@torch.no_grad()
+def test_sample_actions_is_one_part_and_draws_the_same_noise(method: str, compiled: bool) -> None:  # noqa: FBT001 - a case
+    plain = FlowPolicy().eval()
+    fast = copy.deepcopy(plain)
+    if compiled:  # as with compile_model=True of lerobot
+        fast.model.sample_actions = torch.compile(fast.model.sample_actions, backend="eager")
+    before = vars(fast.model).get("sample_actions")
+    policies.optimize_policy(fast, captured_part)
+    for step in range(5):
+        batch, results = _batch(), []
+        for policy in (plain, fast):
+            torch.manual_seed(step)
+            results.append((getattr(policy, method)(batch), torch.rand(1)))  # the generators stay equal, too
+        torch.testing.assert_close(*results)
+    (part,) = fast.explain().parts
+    assert (part.name, part.optimized) == ("model.sample_actions", True)
+    assert "1 graph, 2 replays" in part.detail  # the first call finds the part, the second is its example
+    assert list(fast.state_dict()) == list(plain.state_dict())
+    fast.undo()
+    assert vars(fast.model).get("sample_actions") is before
+
+
+@torch.no_grad()
+def test_real_time_chunking_is_left_alone_with_the_reason() -> None:
+    fast = FlowPolicy().eval()
+    fast.model.config.rtc_config = types.SimpleNamespace(enabled=True)
+    policies.optimize_policy(fast, captured_part).select_action(_batch())
+    assert "unchanged  model.sample_actions: real-time chunking (`rtc_config`)" in str(fast.explain())
+    assert "sample_actions" not in vars(fast.model)
+
+
+OPTIMIZED_PARTS = {
+    "act": ["model"],
+    "diffusion": ["diffusion.rgb_encoder", "diffusion.unet"],
+    "smolvla": ["model.sample_actions"],
+    "pi0": ["model.sample_actions"],
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZED_PARTS)
 @torch.no_grad()
 def test_policy_of_lerobot(kind: str) -> None:
     pytest.importorskip("lerobot")
     from tests.programs import test_lerobot
 
-    plain = (test_lerobot._act if kind == "act" else test_lerobot._diffusion)()
+    torch.manual_seed(0)
+    plain = getattr(test_lerobot, f"_{kind}")()
+    observe = test_lerobot._instructed if kind in ("smolvla", "pi0") else test_lerobot._observation
     fast = policies.optimize_policy(copy.deepcopy(plain), captured_part)
     for episode in range(2):
         for step in range(9):
-            batch = test_lerobot._observation(1)
+            batch = observe(1)
             results = []
             for policy in (plain, fast):
                 torch.manual_seed(100 * episode + step)
                 results.append(policy.select_action(dict(batch)))
             torch.testing.assert_close(*results)
+            assert difference(*(test_lerobot.Rollout._queues(policy) for policy in (fast, plain))) == ""
         for policy in (plain, fast):
             policy.reset()
-    optimized = [part.name for part in fast.explain().parts if part.optimized]
-    assert optimized == (["model"] if kind == "act" else ["diffusion.rgb_encoder", "diffusion.unet"])
-    replayed = fast.model if kind == "act" else fast.diffusion.unet
-    assert replayed.captured.report().replays > 0, replayed.captured.report()
+    report = fast.explain()
+    assert [part.name for part in report.parts if part.optimized] == OPTIMIZED_PARTS[kind], report
+    assert not [part.detail for part in report.parts if "0 replays" in part.detail or "not captured" in part.detail]
 
 
 @pytest.fixture(params=["sd", "sdxl", "sd3", "flux"])
@@ -212,3 +314,133 @@ def test_optimize_finds_the_pipeline_by_its_class(pipes: Any) -> None:
     assert type(pipe.unet.rocsolid.model) is type(reference.unet)
     _same(reference, pipe, inputs())
     assert pipe.unet.report().example_count == 1
+
+
+@pytest.mark.parametrize("pipes", ["sd", "flux"], indirect=True)
+def test_each_resolution_and_batch_size_has_a_graph(pipes: Any) -> None:
+    plain, fast, inputs = pipes
+    denoiser = "unet" if hasattr(plain, "unet") else "transformer"
+    for size, images in ((32, 1), (48, 1), (32, 2), (32, 1)):
+        _same(plain, fast, inputs(), height=size, width=size, num_images_per_prompt=images)
+    report = getattr(fast, denoiser).captured.report()
+    assert (len(report.graphs), report.refusals, report.evictions) == (3, (), 0), report
+    assert min(graph.replays for graph in report.graphs) > 0
+    (part,) = (part for part in fast.explain().parts if part.name == denoiser)
+    assert f"3 graphs, {report.replays} replays" in part.detail
+
+
+@pytest.mark.parametrize("pipes", ["sd", "flux"], indirect=True)
+def test_graphs_of_old_shapes_are_discarded(pipes: Any) -> None:
+    from rocsolid.integrations import diffusers
+
+    plain, fast, inputs = pipes
+    denoiser = "unet" if hasattr(plain, "unet") else "transformer"
+    diffusers.optimize_pipeline(fast, partial(captured_part, max_graphs=2))
+    for size in (32, 48, 64, 32):
+        _same(plain, fast, inputs(), height=size, width=size)
+    assert len(getattr(fast, denoiser).captured.report().graphs) == 2
+    (part,) = (part for part in fast.explain().parts if part.name == denoiser)
+    assert part.optimized
+    assert "2 graphs of other shapes discarded, the least recently used first" in part.detail
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_img2img_with_the_parts_of_an_optimized_pipeline(pipes: Any) -> None:
+    from diffusers import StableDiffusionImg2ImgPipeline
+
+    plain, fast, inputs = pipes
+    _same(plain, fast, inputs())
+    plain, of_fast = (
+        StableDiffusionImg2ImgPipeline(**pipe.components, requires_safety_checker=False) for pipe in (plain, fast)
+    )
+    for pipe in (plain, of_fast):
+        pipe.set_progress_bar_config(disable=True)
+    before = fast.unet.captured.report().replays
+    picture = torch.rand(1, 3, 32, 32)
+    for strength in (0.5, 0.9):
+        _same(plain, of_fast, inputs(), image=picture, strength=strength, num_inference_steps=6)
+    assert fast.unet.captured.report().replays > before
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_img2img(pipes: Any) -> None:
+    from diffusers import StableDiffusionImg2ImgPipeline
+
+    from rocsolid.integrations import diffusers
+
+    plain, _, inputs = pipes
+    plain = StableDiffusionImg2ImgPipeline(**plain.components, requires_safety_checker=False)
+    plain.set_progress_bar_config(disable=True)
+    fast = diffusers.optimize_pipeline(copy.deepcopy(plain), captured_part)
+    for _ in range(3):
+        _same(plain, fast, inputs(), image=torch.rand(1, 3, 32, 32), strength=0.6, num_inference_steps=6)
+    assert fast.unet.captured.report().replays > 0
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_controlnet(pipes: Any) -> None:
+    from diffusers import ControlNetModel, StableDiffusionControlNetPipeline
+
+    from rocsolid.integrations import diffusers
+
+    plain, _, inputs = pipes
+    control = ControlNetModel.from_unet(plain.unet, conditioning_embedding_out_channels=(16, 32)).eval()
+    with torch.no_grad():
+        for parameter in control.parameters():  # the last layers are zero
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    plain = StableDiffusionControlNetPipeline(**plain.components, controlnet=control, requires_safety_checker=False)
+    plain.set_progress_bar_config(disable=True)
+    fast = diffusers.optimize_pipeline(copy.deepcopy(plain), captured_part)
+    for scale in (1.0, 1.0, 0.5, 1.0):
+        _same(plain, fast, inputs(), image=torch.rand(1, 3, 32, 32), controlnet_conditioning_scale=scale)
+    assert {"unet", "controlnet"} <= set(_optimized(fast))
+    for part in (fast.unet, fast.controlnet):
+        assert part.captured.report().replays > 0, part.captured.report()
+
+
+def test_video_pipeline_with_a_decoder_that_keeps_state() -> None:
+    pytest.importorskip("diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion")
+    from diffusers import AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransformer3DModel
+
+    from rocsolid.integrations import diffusers
+
+    torch.manual_seed(0)
+    vae = AutoencoderKLWan(
+        base_dim=3, z_dim=16, dim_mult=[1, 1, 1, 1], num_res_blocks=1, temperal_downsample=[False, True, True]
+    )
+    transformer = WanTransformer3DModel(
+        patch_size=(1, 2, 2),
+        num_attention_heads=2,
+        attention_head_dim=12,
+        in_channels=16,
+        out_channels=16,
+        text_dim=32,
+        freq_dim=16,
+        ffn_dim=32,
+        num_layers=2,
+        rope_max_seq_len=32,
+    )
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=7.0)
+    plain = WanPipeline(
+        transformer=transformer.eval(), vae=vae.eval(), scheduler=scheduler, text_encoder=None, tokenizer=None
+    )
+    plain.set_progress_bar_config(disable=True)
+    fast = diffusers.optimize_pipeline(copy.deepcopy(plain), captured_part)
+    embeddings = {"prompt_embeds": torch.randn(1, 8, 32), "negative_prompt_embeds": torch.randn(1, 8, 32)}
+    for frames in (5, 5, 9):
+        videos = [
+            pipe(
+                **embeddings,
+                height=16,
+                width=16,
+                num_frames=frames,
+                num_inference_steps=3,
+                output_type="pt",
+                generator=torch.Generator().manual_seed(0),
+            ).frames
+            for pipe in (plain, fast)
+        ]
+        torch.testing.assert_close(*videos)
+    assert _optimized(fast) == ["transformer"]
+    assert "vae: AutoencoderKLWan keeps state" in str(fast.explain())
+    assert fast.transformer.captured.report().replays > 0

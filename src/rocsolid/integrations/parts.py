@@ -1,14 +1,40 @@
 """Modules inside a program that are optimized from their first call, each put in the place of the plain module."""
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from rocsolid.model.capture_report import CaptureReport
 from rocsolid.model.form import Form
 from rocsolid.model.program_report import ProgramPart, ProgramReport
 from rocsolid.optimize.optimized import OptimizedModule
 
 OptimizePart = Callable[[Any], Any]  # returns the module that learns from its first call
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """An attribute of the program that holds an optimized module, or a function that calls one."""
+
+    owner: Any
+    attribute: str
+    plain: Any  # what was there before
+    inherited: bool  # it was a method of the owner's class
+    placed: Any
+    made: Any  # the optimized module
+
+    @property
+    def in_use(self) -> bool:
+        return getattr(self.owner, self.attribute) is self.placed
+
+    def restore(self) -> None:
+        if self.in_use:  # not replaced by the user
+            if self.inherited:
+                delattr(self.owner, self.attribute)
+            else:
+                setattr(self.owner, self.attribute, self.plain)
+        _handler(self.made).close()
 
 
 class Parts:
@@ -17,15 +43,30 @@ class Parts:
     def __init__(self, program: Any, optimize_part: OptimizePart) -> None:
         self._name = type(program).__name__
         self._optimize_part = optimize_part
-        self._places: dict[str, tuple[Any, str, Any, Any]] = {}  # owner, attribute, plain and optimized module
+        self._places: dict[str, _Place] = {}
         self._left: dict[str, str] = {}
 
-    def optimize(self, path: str, owner: Any, attribute: str) -> None:
-        """Replace `owner.attribute` by a module that is optimized by its first call."""
+    def optimize(
+        self,
+        path: str,
+        owner: Any,
+        attribute: str,
+        *,
+        module: Any = None,
+        call: Callable[[Any], Callable[..., Any]] | None = None,
+    ) -> None:
+        """Replace `owner.attribute` by a module that is optimized by its first call.
+
+        For a method, `module` does the same as the method, and `call` makes the function that takes its place.
+        """
         plain = getattr(owner, attribute)
-        made = self._optimize_part(plain)
-        setattr(owner, attribute, made)
-        self._places[path] = owner, attribute, plain, made
+        inherited = hasattr(type(owner), attribute) and attribute not in vars(owner)
+        made = self._optimize_part(plain if module is None else module)
+        placed = made if call is None else call(made)
+        setattr(owner, attribute, placed)
+        self._places[path] = _Place(
+            owner=owner, attribute=attribute, plain=plain, inherited=inherited, placed=placed, made=made
+        )
 
     def leave(self, path: str, why: str) -> None:
         """Note why a part was left alone."""
@@ -33,10 +74,8 @@ class Parts:
 
     def restore(self, why: str) -> None:
         """Put the plain modules back and free the graphs."""
-        for path, (owner, attribute, plain, made) in self._places.items():
-            if getattr(owner, attribute) is made:  # not replaced by the user
-                setattr(owner, attribute, plain)
-            _handler(made).close()
+        for path, place in self._places.items():
+            place.restore()
             self._left[path] = why
         self._places.clear()
 
@@ -50,16 +89,36 @@ class Parts:
     def explain(self) -> ProgramReport:
         """Return what was optimized, and what was left alone and why."""
         parts = []
-        for path, (owner, attribute, _, made) in self._places.items():
-            report = _handler(made).report()
-            if getattr(owner, attribute) is not made:
+        for path, place in self._places.items():
+            if not place.in_use:
                 parts.append(ProgramPart(name=path, optimized=False, detail="was replaced by another object"))
                 continue
+            report = _handler(place.made).report()
             used = report.chosen is not Form.EAGER and not report.unused_because
             detail = report.unused_because or f"{report.chosen_label}, {report.why}"
+            if report.late_compiles:
+                detail += f"; compiled again within {_count(report.late_compiles, 'call')}"
+            captured = _handler(place.made).captured
+            if captured is not None and used:
+                graphs = captured.report()
+                used = bool(graphs.graphs or not graphs.refusals)
+                detail = "; ".join((detail, *_graphs(graphs)))
             parts.append(ProgramPart(name=path, optimized=used, detail=detail))
         parts += [ProgramPart(name=path, optimized=False, detail=why) for path, why in self._left.items()]
         return ProgramReport(name=self._name, parts=tuple(parts))
+
+
+def _graphs(report: CaptureReport) -> Iterator[str]:
+    """Yield how many graphs a part has, one for each shape of its inputs, and what was not captured."""
+    yield f"{_count(len(report.graphs), 'graph')}, {_count(report.replays, 'replay')}"
+    if report.evictions:
+        yield f"{_count(report.evictions, 'graph')} of other shapes discarded, the least recently used first"
+    for message in dict.fromkeys(refusal.message.partition("\n")[0] for refusal in report.refusals):
+        yield f"not captured: {message}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _handler(made: Any) -> Any:

@@ -2,15 +2,20 @@
 
 The first action runs as before, and shows which modules are called from outside of any other module: `model` of ACT, `rgb_encoder` and
 `unet` of a diffusion policy. Each is replaced by a module that is optimized by its next call. Preprocessing, queues and the denoising
-loop stay in Python.
+loop stay in Python. SmolVLA, π0 and π0.5 have all of their inference in one method, `model.sample_actions`: that is optimized instead,
+with its denoising loop.
 """
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 
 from rocsolid.integrations.parts import OptimizePart, Parts, add_methods
 from rocsolid.model.program_report import ProgramReport
+
+_SAMPLE: Final = "sample_actions"
 
 
 def is_policy(program: Any) -> bool:
@@ -24,18 +29,24 @@ def optimize_policy(policy: Any, optimize_part: OptimizePart) -> Any:
     parts.leave("select_action", "was not called yet")
     waiting = [True]
 
-    def select_action(original: Any, *args: Any, **kwargs: Any) -> Any:
+    def learn(original: Any, *args: Any, **kwargs: Any) -> Any:
         if not waiting or policy.training:
             return original(*args, **kwargs)
+        waiting.clear()  # one method may call the other
+        names: list[str] = []
         outermost = _OutermostCalls(policy)
-        with outermost:
-            action = original(*args, **kwargs)
-        if outermost.names:  # a queue of actions may be left from before
-            waiting.clear()
+        try:
+            with outermost:
+                action = original(*args, **kwargs)
+            names = outermost.names
+        finally:
+            if not names:  # it failed, or a queue of actions is left from before
+                waiting.append(True)
+        if names:
             parts.forget()
-            for name in outermost.names:
-                owner, _, attribute = name.rpartition(".")
-                parts.optimize(name, policy.get_submodule(owner), attribute)
+        for name in names:
+            owner, _, attribute = name.rpartition(".")
+            _optimize(parts, name, policy.get_submodule(owner), attribute)
         return action
 
     def explain(_: Any) -> ProgramReport:
@@ -49,29 +60,90 @@ def optimize_policy(policy: Any, optimize_part: OptimizePart) -> Any:
         parts.restore("undo() was called")
         return policy
 
-    add_methods(policy, {"select_action": select_action, "explain": explain, "undo": undo})
+    methods = {name: learn for name in ("select_action", "predict_action_chunk") if hasattr(policy, name)}
+    add_methods(policy, {**methods, "explain": explain, "undo": undo})
     return policy
 
 
+def _optimize(parts: Parts, path: str, owner: Any, attribute: str) -> None:
+    if attribute != _SAMPLE:
+        parts.optimize(path, owner, attribute)
+    elif getattr(getattr(owner, "config", None), "rtc_config", None) is not None:
+        parts.leave(path, "real-time chunking (`rtc_config`) computes gradients in every step, with other arguments")
+    else:
+        parts.optimize(path, owner, attribute, module=_SampleActions(owner), call=lambda made: _with_noise(owner, made))
+
+
+class _SampleActions(torch.nn.Module):  # type: ignore[misc]
+    """A module that calls `sample_actions` of another one."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.training = False
+        self.__name__ = f"{type(model).__name__}.{_SAMPLE}"
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return type(self.model).sample_actions(self.model, *args, **kwargs)
+
+
+def _with_noise(model: Any, sample_actions: Any) -> Callable[..., Any]:
+    """Return `sample_actions` with the noise drawn before the call, as the model draws it: compiled code has other random numbers."""
+    signature = inspect.signature(getattr(type(model), _SAMPLE))
+    names = list(signature.parameters)
+    draws = names[1] == "images" and "noise" in names and hasattr(model, "sample_noise")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(model, *args, **kwargs).arguments
+        if draws and given.get("noise") is None:
+            image = given["images"][0]
+            shape = (image.shape[0], model.config.chunk_size, model.config.max_action_dim)
+            noise = model.sample_noise(shape, image.device)
+            args, kwargs = args[: names.index("noise") - 1], {**kwargs, "noise": noise}
+        return sample_actions(*args, **kwargs)
+
+    return call
+
+
 class _OutermostCalls:
-    """Records the names of the modules with parameters that are called while no other module of the policy is being called."""
+    """Records the names of the modules with parameters that are called while no other module of the policy is being called.
+
+    `sample_actions` of a module counts as a call of it, and has a name of its own.
+    """
 
     def __init__(self, policy: Any) -> None:
         self._policy = policy
         self._depth = 0
-        self._handles: list[Any] = []
+        self._undo: list[Callable[[], object]] = []
         self.names: list[str] = []
 
     def __enter__(self) -> None:
         for name, module in self._policy.named_modules():
             if name:
-                self._handles += [
-                    module.register_forward_pre_hook(lambda *_, name=name: self._enter(name)),
-                    module.register_forward_hook(lambda *_: self._leave(), always_call=True),
-                ]
+                before = module.register_forward_pre_hook(lambda *_, name=name: self._enter(name))
+                after = module.register_forward_hook(lambda *_: self._leave(), always_call=True)
+                self._undo += [before.remove, after.remove]
+                if hasattr(type(module), _SAMPLE):
+                    self._watch_samples(name, module)
+
+    def _watch_samples(self, name: str, module: Any) -> None:
+        compiled = vars(module).get(_SAMPLE)  # by the policy itself
+
+        def sample_actions(*args: Any, **kwargs: Any) -> Any:
+            self._enter(f"{name}.{_SAMPLE}")
+            try:
+                return type(module).sample_actions(module, *args, **kwargs)
+            finally:
+                self._leave()
+
+        setattr(module, _SAMPLE, sample_actions)
+        self._undo.append(
+            lambda: setattr(module, _SAMPLE, compiled) if compiled is not None else delattr(module, _SAMPLE)
+        )
 
     def _enter(self, name: str) -> None:
-        has_weights = any(True for _ in self._policy.get_submodule(name).parameters())
+        module = self._policy.get_submodule(name.removesuffix(f".{_SAMPLE}"))
+        has_weights = any(True for _ in module.parameters())
         if self._depth == 0 and has_weights and name not in self.names:
             self.names.append(name)
         self._depth += 1
@@ -80,5 +152,5 @@ class _OutermostCalls:
         self._depth -= 1
 
     def __exit__(self, *_: object) -> None:
-        for handle in self._handles:
-            handle.remove()
+        for undo in self._undo:
+            undo()
