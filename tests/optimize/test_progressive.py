@@ -60,6 +60,28 @@ def test_calls_work_while_compiling_and_then_use_the_compiled_form() -> None:
     assert min(_call_time_s(fast, x) for _ in range(20)) < 0.003
 
 
+def test_graph_of_eager_is_captured_before_the_first_request() -> None:
+    fast = progressive(lambda: slow, capture=lambda f: rs.capture(f, backend="record"))
+    captured = fast.captured
+    assert captured is not None
+    before = captured.report()
+    assert (before.captures, before.replays) == (1, 0)
+    fast(torch.ones(4))
+    after = captured.report()
+    assert (after.eager_calls, after.captures, after.replays) == (before.eager_calls, 1, 1)
+    assert fast.wait(60)
+
+
+@pytest.mark.gpu
+def test_no_request_takes_twice_as_long_as_eager_while_the_model_is_compiled() -> None:
+    """`python -m benchmarks.serve` prints all of it; on a CPU, compile and requests compete for cores."""
+    from benchmarks.serve import measure
+
+    found = measure(layers=12, width=768, tokens=128)
+    assert found["while compiling"]["requests"] > 100
+    assert found["above_twice_eager"] == 0, found
+
+
 def _call_time_s(call: Any, x: Any) -> float:
     started = time.perf_counter()
     call(x)

@@ -1,9 +1,14 @@
 """Background threads end before the interpreter does, however the program ends."""
 
+import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from tests.support import Ran, run_python
+
+from rocsolid.runtime.background_thread import considerate_thread
 
 
 def program_with_thread(work: str, then: str = "") -> Ran:
@@ -144,3 +149,51 @@ def test_no_exception_is_raised_while_a_thread_writes_to_a_log() -> None:
     ran = run_python("-c", LOGS)
     assert ran.code == 0, ran.err
     assert ran.out.splitlines() == ["['logged', 'cancelled'] True"] * 2
+
+
+def test_request_does_not_wait_long_for_a_considerate_thread() -> None:
+    """An operator gives up the interpreter lock, and gets it back after the switch interval: 5 ms without `considerate_thread`."""
+    program = textwrap.dedent("""
+        import contextlib, sys, threading, time
+        from rocsolid.runtime.background_thread import considerate_thread
+        def request_s():
+            begun = time.perf_counter()
+            for _ in range(20):
+                time.sleep(0.0005)  # as an operator of that length
+            return time.perf_counter() - begun
+        def fastest_s(considerate):
+            done, started = threading.Event(), threading.Event()
+            def work():
+                with considerate_thread() if considerate else contextlib.nullcontext():
+                    started.set()
+                    while not done.is_set():
+                        sum(range(100))
+            thread = threading.Thread(target=work)
+            thread.start()
+            started.wait()
+            fastest = min(request_s() for _ in range(5))
+            done.set()
+            thread.join()
+            return fastest
+        print(fastest_s(False), fastest_s(True), sys.getswitchinterval())
+    """)
+    plain, considerate, interval = map(float, run_python("-c", program).out.split())
+    assert considerate < plain / 2
+    assert interval == pytest.approx(0.005)
+
+
+def test_switch_interval_is_restored_by_the_last_considerate_thread() -> None:
+    def nested() -> list[float]:
+        before = sys.getswitchinterval()
+        first, second = ExitStack(), ExitStack()
+        first.enter_context(considerate_thread())
+        second.enter_context(considerate_thread())
+        first.close()
+        seen = [sys.getswitchinterval()]
+        second.close()
+        return [before, *seen, sys.getswitchinterval()]
+
+    with ThreadPoolExecutor(1) as pool:  # the priority of this thread stays low
+        before, between, after = pool.submit(nested).result()
+    assert between < before
+    assert after == before

@@ -7,11 +7,13 @@ Only then is the model compiled in this process, from the caches. If its results
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
+from rocsolid.errors import CaptureError
 from rocsolid.model.form import Form
 from rocsolid.model.log import log as _log
 from rocsolid.model.optimize_report import FormOutcome, FormResult, OptimizeReport
@@ -20,7 +22,8 @@ from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.form_race import close_others
 from rocsolid.optimize.optimized import Capture, Optimized, device_and_versions
 from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, expect, prepare, run_race, why_not_comparable
-from rocsolid.runtime.background_thread import run_in_background
+from rocsolid.runtime.background_thread import considerate_thread, run_in_background
+from rocsolid.runtime.capture.captured import Captured
 
 _RACE_LIMITS: Final = RaceLimits(seconds=5.0, rounds=15)
 Trial = Callable[[], str]  # compiles in a child process; returns why that failed, or ""
@@ -57,6 +60,9 @@ class Progressive(Optimized):
         super().__init__(first_function, model, report, checks_expected=checks_expected)
         self._first_function = first_function
         self._examples = [example.private_copy(model) for example in examples]
+        if isinstance(first_function, Captured):
+            with suppress(CaptureError):  # then calls run in eager, and its report says why
+                first_function.warm([(example.args, example.kwargs) for example in self._examples])
         self._compile = compiled
         self._capture = capture
         self._trial = trial
@@ -89,7 +95,7 @@ class Progressive(Optimized):
         grad, inference = self._grad_and_inference
         try:
             # In this order, because entering or leaving inference mode also sets the grad mode.
-            with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+            with considerate_thread(), torch.inference_mode(inference), torch.set_grad_enabled(grad):
                 self._compile_and_race()
         except Exception as error:  # noqa: BLE001 - calls must keep working
             _log.exception("progressive optimization failed; the model keeps its current form")
