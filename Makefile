@@ -23,9 +23,12 @@ checks-and-slow-tests: lint types contracts docs
 
 # In a process of its own: with stacks, torch's profiler takes minutes to start where many modules and objects are loaded.
 PROFILER_TESTS := tests/runtime/capture/test_annotation.py
+# All of tests/programs takes many minutes; its README says how to run it. tests/test_docs.py runs the tutorials with the libraries.
+PROGRAM_TESTS := tests/programs/test_optimized_programs.py -k "policy or network or sample_actions or chunking or test_pipeline"
 other-tests:
 	$(BIN)/python -m pytest $(PROFILER_TESTS)
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(SLOW_TESTS) $(PROFILER_TESTS))
+	$(BIN)/python -m pytest $(PROGRAM_TESTS)
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(SLOW_TESTS) $(PROFILER_TESTS) tests/programs)
 
 # Every supported torch release in its own environment (5 to 8 GB each), one after the other; finished ones are skipped.
 # One release: make test VENV=/tmp/torch-2.15 TORCH=torch==2.15.0 TRITON=triton==3.9.0
@@ -57,7 +60,7 @@ $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet "$(TRITON)"
 	$(BIN)/python -m pip install --quiet --editable ".[all]" || { \
 		echo "not every extra could be installed: the tests of the missing ones are skipped"; \
-		$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune]"; }
+		$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune,diffusers]"; }
 	@touch $@
 
 lint: $(VENV)/.test
