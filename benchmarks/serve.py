@@ -102,4 +102,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks.serve import main as run
+
+    run()  # of the module with this name, so that a child process finds the class of the model

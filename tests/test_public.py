@@ -213,6 +213,7 @@ def test_no_dependency_can_replace_torch() -> None:
     names = {re.split(r"[^\w-]", text)[0] for text in (*project["dependencies"], *extras)}
 
     assert not names & {"torch", "triton", "pytorch-triton-rocm", "torchvision"}
+    assert "lerobot" not in names  # 0.4.4 requires torch below 2.11
     assert {text for text in extras if text.startswith("numpy")} <= {
         "numpy"
     }  # without a version, so that pip keeps the installed one

@@ -2,7 +2,6 @@
 
 import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -193,7 +192,6 @@ def test_switch_interval_is_restored_by_the_last_considerate_thread() -> None:
         second.close()
         return [before, *seen, sys.getswitchinterval()]
 
-    with ThreadPoolExecutor(1) as pool:  # the priority of this thread stays low
-        before, between, after = pool.submit(nested).result()
+    before, between, after = nested()
     assert between < before
     assert after == before

@@ -519,6 +519,21 @@ def test_a_function_that_cannot_be_pickled_is_compiled_in_this_process() -> None
     assert "cannot be sent to a child process" in result.detail
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_a_compile_in_the_background_has_a_low_priority(background: bool) -> None:  # noqa: FBT001 - a case
+    import torch
+
+    from rocsolid.model.environment import CheckResult, CheckStatus
+    from rocsolid.runtime.compile_in_child import try_in_child
+
+    def run_command(command: Any, _deadline_s: float) -> CheckResult:
+        return CheckResult(name="", status=CheckStatus.OK, detail=" ".join(command[4:]))
+
+    task = {"compile": {}, "background": background}
+    result = try_in_child(run_command, 60, torch.nn.Linear(1, 1), (torch.ones(1),), {}, task)
+    assert result.detail == ("10" if background else "")
+
+
 def test_the_public_functions() -> None:
     """Use the decorator, a plan file, a plan for another platform (refused), and an override from the environment."""
     script = """

@@ -321,6 +321,7 @@ def _compile_in_child(model: Callable[..., Any], examples: Sequence[Example], pl
     options, _ = choose_options(plan, None, None)
     for example in examples:
         call = (model, example.args, example.kwargs)
-        if failure := try_in_child_process("compiling", {"compile": {"options": options}}, call, deadline_s):
+        task = {"compile": {"options": options}, "background": True}
+        if failure := try_in_child_process("compiling", task, call, deadline_s):
             return failure
     return ""

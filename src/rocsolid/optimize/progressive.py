@@ -24,6 +24,7 @@ from rocsolid.optimize.optimized import Capture, Optimized, device_and_versions
 from rocsolid.optimize.race import RacedForm, RaceLimits, choose_winner, expect, prepare, run_race, why_not_comparable
 from rocsolid.runtime.background_thread import considerate_thread, run_in_background
 from rocsolid.runtime.capture.captured import Captured
+from rocsolid.torchapi.fx_tracing import traces_in_one_thread
 
 _RACE_LIMITS: Final = RaceLimits(seconds=5.0, rounds=15)
 Trial = Callable[[], str]  # compiles in a child process; returns why that failed, or ""
@@ -95,7 +96,12 @@ class Progressive(Optimized):
         grad, inference = self._grad_and_inference
         try:
             # In this order, because entering or leaving inference mode also sets the grad mode.
-            with considerate_thread(), torch.inference_mode(inference), torch.set_grad_enabled(grad):
+            with (
+                considerate_thread(),
+                traces_in_one_thread(),
+                torch.inference_mode(inference),
+                torch.set_grad_enabled(grad),
+            ):
                 self._compile_and_race()
         except Exception as error:  # noqa: BLE001 - calls must keep working
             _log.exception("progressive optimization failed; the model keeps its current form")

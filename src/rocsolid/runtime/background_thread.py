@@ -9,20 +9,18 @@ Python instruction, and the thread is joined. A thread that is stuck in native c
 import atexit
 import ctypes
 import logging
-import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, partial
 from types import FrameType
 from typing import Any, Final
 
 _STOP_TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 1.0  # then raise the exception again, because code in the thread may have caught it
-_LOW_PRIORITY: Final = 10  # of -20 to 19; a tenth of the share of 0
 _SWITCH_INTERVAL_S: Final = 50e-6
 _considerate_lock = threading.Lock()
 _intervals: list[float] = []  # before each of the threads that are in `considerate_thread`
@@ -40,13 +38,11 @@ def run_in_background(work: Callable[[], object], name: str) -> threading.Thread
 
 @contextmanager
 def considerate_thread() -> Iterator[None]:
-    """Run the block without slowing down other threads much; for a thread that ends afterwards.
+    """Run the block without slowing down other threads much.
 
-    The thread gets a lower priority, and so do the processes that it starts. Python switches to another thread after 50 µs instead of
-    5 ms: torch gives up the interpreter lock in every operator, and a thread that runs a model would wait 5 ms for it each time.
+    Python switches to another thread after 50 µs instead of 5 ms: torch gives up the interpreter lock in every operator, and a thread
+    that runs a model would wait 5 ms for it each time. The priority stays: a thread of low priority would hold the lock for longer.
     """
-    with suppress(OSError):  # not allowed in some containers
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
     with _considerate_lock:
         _intervals.append(sys.getswitchinterval())
         sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -17,6 +17,7 @@ from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.process.parent_death import die_with_parent
 
 RunCommand = Callable[[Sequence[str], float], CheckResult]  # runs a command with a deadline
+_LOW_PRIORITY: Final = 10  # of -20 to 19; a tenth of the share of 0
 _CANNOT_SEND: Final = "the function cannot be sent to a child process"
 
 
@@ -48,11 +49,15 @@ def try_in_child(
 ) -> CheckResult:
     """Compile or capture the call once in a child process and return the result; the status is SKIPPED if the call cannot be pickled.
 
-    `task` is `{"compile": arguments of torch.compile}` or `{"capture": capture options}`.
+    `task` is `{"compile": arguments of torch.compile}` or `{"capture": capture options}`. With `"background": True` the child process has
+    a low priority.
     """
     try:
         with saved_call(model, args, kwargs, task) as file:
-            result = run_command([sys.executable, "-m", "rocsolid.runtime.compile_in_child", str(file)], deadline_s)
+            low = [str(_LOW_PRIORITY)] if task.get("background") else []
+            result = run_command(
+                [sys.executable, "-m", "rocsolid.runtime.compile_in_child", str(file), *low], deadline_s
+            )
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         return CheckResult(name="in a child process", status=CheckStatus.SKIPPED, detail=f"{_CANNOT_SEND}: {error}")
     not_loaded = result.status is CheckStatus.FAILED and result.detail.startswith(_CANNOT_SEND)
@@ -84,4 +89,6 @@ def main(file: str) -> None:
 
 if __name__ == "__main__":
     die_with_parent(os.getppid())
+    if sys.argv[2:]:
+        os.nice(int(sys.argv[2]))
     main(sys.argv[1])

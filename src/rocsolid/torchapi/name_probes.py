@@ -15,6 +15,7 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -306,6 +307,27 @@ def _version(_: Any) -> object:
     before = write_count(x)
     x.add_(1)
     return before is not None and write_count(x) == before + 1
+
+
+@_probes("torch.fx._symbolic_trace._Patcher.patch_method", "torch.fx._symbolic_trace._is_fx_tracing_flag")
+def _fx_traces(_: Any) -> object:
+    """In another thread, a module runs as usual while torch.fx traces."""
+    import torch
+
+    from rocsolid.torchapi.fx_tracing import traces_in_one_thread
+
+    linear, seen = torch.nn.Linear(2, 2), []
+
+    class Traced(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            with ThreadPoolExecutor(1) as pool:
+                seen.append(pool.submit(linear, torch.ones(1, 2)).result().shape)
+                seen.append(pool.submit(lambda: bool(torch.fx._symbolic_trace._is_fx_tracing_flag)).result())
+            return x + 1
+
+    with traces_in_one_thread():
+        torch.fx.symbolic_trace(Traced())
+    return seen == [(1, 2), False]
 
 
 @_probes("torch._foreach_copy_")
