@@ -29,7 +29,7 @@ import json, sys, torch, logging
 logging.basicConfig()
 import rocsolid as rs
 import rocsolid.api.optimize as api
-import rocsolid.optimize.form_race as form_race
+from rocsolid.optimize import form_race
 form_race._MAX_NOISE_TO_SAVE = -1.0  # if eager wins, the next process compiles again
 api._tried_settings = lambda *_, **__: []  # which ones are tried depends on the time that is left
 torch.manual_seed(0)
