@@ -15,7 +15,8 @@ from rocsolid.torchapi.private_api import AttributePatch, private_name
 
 _WITHOUT = "rs.optimize(progressive=True): a call can fail while the model is traced in the background"
 _PATCH_METHOD = private_name("torch.fx._symbolic_trace", "_Patcher.patch_method", "2.0..", without=_WITHOUT)
-_FLAG = private_name("torch.fx._symbolic_trace", "_is_fx_tracing_flag", "2.0..", without=_WITHOUT)
+# From 2.14 on, torch has such a flag for each thread.
+_FLAG = private_name("torch.fx._symbolic_trace", "_is_fx_tracing_flag", "2.0..2.13", without=_WITHOUT)
 _lock = threading.Lock()
 _patches: list[AttributePatch | None] = []  # one for each thread that needs it; only the first is a patch
 

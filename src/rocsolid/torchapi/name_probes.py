@@ -322,7 +322,9 @@ def _fx_traces(_: Any) -> object:
         def forward(self, x: Any) -> Any:
             with ThreadPoolExecutor(1) as pool:
                 seen.append(pool.submit(linear, torch.ones(1, 2)).result().shape)
-                seen.append(pool.submit(lambda: bool(torch.fx._symbolic_trace._is_fx_tracing_flag)).result())
+                seen.append(
+                    pool.submit(lambda: bool(getattr(torch.fx._symbolic_trace, "_is_fx_tracing_flag", False))).result()
+                )
             return x + 1
 
     with traces_in_one_thread():
