@@ -46,6 +46,16 @@ def test_prometheus_reads_the_text(functions: dict[str, Any]) -> None:
     assert text.count("# TYPE rocsolid_refused_compiles_total") == 1
 
 
+def test_an_optimized_function_has_the_counters_of_its_graph(functions: dict[str, Any]) -> None:
+    fast = rs.optimize(torch.sin, torch.ones(2), budget_s=0)
+    fast.use(functions["captured"])
+    text = prometheus_text(fast=fast)
+
+    assert 'rocsolid_replays_total{function="fast"} 2' in text
+    assert 'rocsolid_check_failures_total{function="fast"} 0' in text
+    assert 'rocsolid_late_compiles_total{function="fast"} 0' in text
+
+
 def test_a_registry_collects_them_anew_for_each_scrape(functions: dict[str, Any]) -> None:
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()

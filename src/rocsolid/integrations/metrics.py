@@ -97,16 +97,20 @@ def _by_name(functions: Mapping[str, Any]) -> dict[str, list[_Sample]]:
     """Return the samples of all functions by the counter's name."""
     found: dict[str, list[_Sample]] = {}
     for function, value in functions.items():
-        for key, count in _report(function, value).counters().items():
-            name, _, labels = key.partition("{")
-            found.setdefault(name, []).append(_Sample({"function": function, **dict(_LABEL.findall(labels))}, count))
+        for report in _reports(function, value):
+            for key, count in report.counters().items():
+                name, _, labels = key.partition("{")
+                sample = _Sample({"function": function, **dict(_LABEL.findall(labels))}, count)
+                found.setdefault(name, []).append(sample)
     return found
 
 
-def _report(name: str, function: Any) -> Any:
-    """Return the report of a function from `rs.capture`, `rs.compile` or `rs.optimize`."""
+def _reports(name: str, function: Any) -> Iterator[Any]:
+    """Yield the report of a function from `rs.capture`, `rs.compile` or `rs.optimize`, and that of the graph of the chosen form."""
     holder = getattr(function, "rocsolid", function)
     if not hasattr(holder, "report"):
         msg = f"{name}: expected a function from rs.capture, rs.compile or rs.optimize, not {type(function).__name__}"
         raise UsageError(msg)
-    return holder.report()
+    yield holder.report()
+    if hasattr(type(holder), "captured") and holder.captured is not None:
+        yield holder.captured.report()

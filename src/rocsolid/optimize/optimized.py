@@ -76,7 +76,7 @@ class Optimized:
         self._checks_expected = checks_expected  # verify=rs.every(n) was given
         self._sealed = ""  # what a call does that would compile: "raise" or "eager"; empty: it compiles
         self._watch_compiles()
-        self.warn_if_unchecked()
+        self._warn_if_unchecked()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the chosen form."""
@@ -116,7 +116,7 @@ class Optimized:
         """Whether calls are not compared with eager although `verify=rs.every(n)` asks for it: only replays are compared."""
         return self._checks_expected and self._report.chosen.compiles and not self._report.chosen.graph
 
-    def warn_if_unchecked(self) -> None:
+    def _warn_if_unchecked(self) -> None:
         """Log that calls are not compared with eager although they should be."""
         if self._unchecked:
             _log.warning("%s: %s", self._report.name, UNCHECKED)

@@ -137,7 +137,7 @@ class Progressive(Optimized):
             why=why,
             noise=times.noise,
         )
-        self.warn_if_unchecked()
+        self._warn_if_unchecked()
         _log.info("%s: %r is in use from now on: %s", self._report.name, self._report.chosen_label, why)
 
     def _make_compiled(self) -> Callable[..., Any]:
