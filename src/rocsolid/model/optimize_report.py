@@ -27,6 +27,7 @@ class FormOutcome(Enum):
 
 RATIO_NOTE = "ratios compare with eager in the same rounds; the times of different lines come from different rounds"
 
+_BUSY = 0.1  # noise above which the choice is doubtful
 UNCHECKED = (
     "calls are not compared with eager: rs.every(n) compares replays of a graph, and this form has none; its results were compared with "
     "eager before it was chosen"
@@ -121,6 +122,8 @@ class OptimizeReport(NotebookResult):
             notes.append("1 graph was captured in this process")
         if self.unused_because:
             notes.append(f"not in use: {self.unused_because}; the model runs in eager")
+        if self.noise > _BUSY:
+            notes.append("the machine was busy, so another form may be faster: measure again when nothing else runs")
         if self.unchecked:
             notes.append(UNCHECKED)
         if self.late_compiles:
@@ -147,7 +150,7 @@ class OptimizeReport(NotebookResult):
             f"{self.name}: {self.chosen_label!r} was chosen, because {self.why}",
             f"  {self.machine}, profile {self.profile}",
             *map(str, self.forms),
-            f"  noise of this run: {self.noise:.1%}",
+            *([f"  noise of this run: {self.noise:.1%}"] if any(form.timing for form in self.forms) else []),
         ]
         if any(form.settings for form in self.forms):
             lines.append(f"  {RATIO_NOTE}")

@@ -12,7 +12,6 @@ _COLOURS = {
     FormOutcome.FAILED: ("red",),
     FormOutcome.SKIPPED: ("dim",),
 }
-_LARGE_NOISE = 0.2
 
 
 def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str = "") -> str:
@@ -24,8 +23,7 @@ def optimize_text(report: OptimizeReport, terminal: Terminal, *, workload: str =
     for result in report.forms:
         lines += _form(result, width, terminal)
     if any(result.timing for result in report.forms):
-        busy = " (large: the machine is busy, measure again)" if report.noise > _LARGE_NOISE else ""
-        lines.append(f"  noise of this run: {report.noise:.1%}{busy}")
+        lines.append(f"  noise of this run: {report.noise:.1%}")
     if any(result.settings for result in report.forms):
         lines.append(terminal.wrap(RATIO_NOTE, indent="  "))
     lines += [terminal.wrap(note, indent="  ") for note in report.notes()]
