@@ -373,6 +373,10 @@ def test_a_compile_in_a_later_call_is_reported_and_can_be_avoided(
     assert (report.late_compiles, report.refused_compiles) == ((0, 1) if sealed else (1, 0))
     expected = "1 call ran in eager, because" if sealed else "1 compile within calls that differ from the examples"
     assert expected in str(report)
+    if sealed:
+        fast.double()
+        fast(torch.randn(4, 8).double())
+        assert fast.report().refused_compiles == 1, "the runs that verify the form again are not counted"
     assert report.counters()["rocsolid_late_compiles_total"] == report.late_compiles
     assert "is now float32[2, 3, 8]" in caplog.text
     with pytest.raises(UsageError, match="use 'raise' or 'eager'"):

@@ -180,7 +180,11 @@ class Optimized:
         """Compare the chosen form with eager on this call, and use it from now on if the results match."""
         raced = RacedForm(form=self._report.chosen, make=lambda: self._chosen)
         example = Example(args, kwargs)
+        states = compile_states(_without_wrappers(self._chosen))
+        refused = [state.refused_compiles for state in states]
         prepare(raced, [example], expect(self._model, [example], Tolerance()), float("inf"))
+        for state, count in zip(states, refused, strict=True):
+            state.refused_compiles = count  # without these runs, which are no calls of the user
         now = _describe(self._model)
         if raced.eligible:
             self._measured_with, self._why_unused, self._function = now, "", self._chosen
