@@ -12,6 +12,7 @@ import argparse
 import ast
 import json
 import random
+import re
 import sys
 import tempfile
 import time
@@ -87,7 +88,8 @@ def outcome(kernel: DryRunKernel, run: DryRun, saved: Path) -> dict[str, Any]:
     (config,) = kernel.configs
     if config.resources is None:
         kind = "refused" if kernel.foreign or any(text in config.error for text in MISSING_ON_CHIP) else "failed"
-        return {"outcome": kind, "reason": "; ".join([*kernel.foreign, config.error])[:300]}
+        error = re.sub(r" source /\S+ into object file /\S+", "", config.error)  # temporary files
+        return {"outcome": kind, "reason": "; ".join([*kernel.foreign, error])[:300]}
     used = config.resources
     figures = {"registers": used.registers, "spills": used.spills, "lds": used.lds_bytes, "fits": used.fits}
     return {"outcome": "compiled", **figures, **equals_object(kernel, config, run, saved)}
