@@ -94,7 +94,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         plan: a plan, or the path of a plan file.
         budget_s: how long the whole call may take; forms for which no time is left are skipped and listed as skipped in the report.
         buckets: sizes that changing dimensions are padded to, as for `rs.capture`.
-        verify: how often replays are compared with eager, as for `rs.capture`.
+        verify: how often replays are compared with eager, as for `rs.capture`. A form without a graph is compared only before it is chosen.
         progressive: return immediately with an eager form, compile in the background (first in a child process), and switch to the
             compiled form when it is verified and faster; `wait()` blocks until this has ended.
         freeze: also try weights as constants of the compiled code, for inference under `torch.no_grad()` or
@@ -203,6 +203,8 @@ def _check_bucket_names(
     model: Callable[..., Any], examples: Sequence[Example], buckets: Mapping[str, Bucket | Sequence[Bucket]] | None
 ) -> None:
     """Raise UsageError if no argument of any example has a name of `buckets=`: without a GPU nothing is captured that would refuse it."""
+    if not buckets:
+        return
     import torch
 
     forward = model.forward if isinstance(model, torch.nn.Module) else model
@@ -213,7 +215,7 @@ def _check_bucket_names(
         except (TypeError, ValueError):  # no signature; or the call itself is wrong, which it will say
             return
         names |= {*bound.arguments, *example.kwargs}
-    if buckets and names.isdisjoint(re.split(r"[.\[]", name)[0] for name in buckets):
+    if names.isdisjoint(re.split(r"[.\[]", name)[0] for name in buckets):
         given, known = (", ".join(f"`{name}`" for name in which) for which in (buckets, sorted(names)))
         msg = f"rs.optimize: buckets= names {given}, but the call has no such argument; it has {known}"
         raise UsageError(msg)

@@ -22,7 +22,7 @@ from rocsolid.model.trace import TraceReport
 from rocsolid.model.workload import Workload
 
 _ROCPROF: Final = "rocprofv3"
-_MAX_PYTHON_CALLS: Final = 2_000_000  # recorded with stacks; each takes about a kilobyte of memory and trace
+_MAX_PYTHON_CALLS: Final = 2_000_000  # recorded with stacks; each takes memory and an event of the trace
 _TRACE_PATTERNS: Final = ("*_results.db", "*_results.json", "*_kernel_trace.csv")
 
 
