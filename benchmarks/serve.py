@@ -19,6 +19,7 @@ import rocsolid as rs
 from rocsolid.measure.evidence import evidence, write
 
 _EAGER_S: Final = 5.0
+_MAX_LISTED: Final = 10  # of the slow requests
 _AFTER_S: Final = 2.0
 
 
@@ -47,7 +48,7 @@ def requests(call: Callable[[Any], Any], x: Any, until: Callable[[float], bool])
         started = time.perf_counter()
         call(x)
         if x.is_cuda:
-            torch.cuda.synchronize()
+            torch.cuda.current_stream().synchronize()  # as reading the result does
         yield time.perf_counter() - started
 
 
@@ -82,6 +83,9 @@ def measure(layers: int, width: int, tokens: int) -> dict[str, Any]:
         "afterwards": summary(after),
         "compile_s": seconds,
         "above_twice_eager": sum(s > limit for s in during),
+        "slow_requests": [
+            {"after_s": sum(during[:index]), "ms": 1e3 * s} for index, s in enumerate(during) if s > limit
+        ][:_MAX_LISTED],
         "chosen": fast.report().chosen_label,
     }
 

@@ -1,13 +1,15 @@
-"""`torch.cuda.is_current_stream_capturing` inside `reported_as_capturing`."""
+"""What torch does during a capture: in this thread and in others."""
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.torchapi.graphs.capture_state import reported_as_capturing
+from rocsolid.torchapi.graphs.capture_state import device_waits_held_back, reported_as_capturing
 
 pytestmark = pytest.mark.torch
 
@@ -43,3 +45,19 @@ def test_torchs_own_code_gets_the_real_value(monkeypatch: pytest.MonkeyPatch) ->
     caller_globals = {"__name__": "torch.somewhere", "cuda": torch.cuda}
     with reported_as_capturing():
         assert not eval("cuda.is_current_stream_capturing()", caller_globals)  # noqa: S307 - our own text
+
+
+def test_other_threads_wait_for_the_device_only_after_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: events.append("waited"))
+    original = torch.cuda.synchronize
+    with ThreadPoolExecutor(1) as pool:
+        with device_waits_held_back():
+            torch.cuda.synchronize()  # in this thread it is an error of the captured function, as without the block
+            other = pool.submit(torch.cuda.synchronize)
+            time.sleep(0.05)
+            assert not other.done()
+            events.append("ended")
+        other.result(5)
+    assert events == ["waited", "ended", "waited"]
+    assert torch.cuda.synchronize is original

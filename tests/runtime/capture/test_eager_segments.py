@@ -105,7 +105,8 @@ def test_a_call_that_falls_back_to_eager_writes_once(target: Any) -> None:
         if number >= 3:  # in eager
             assert torch.equal(got, want)
             assert torch.equal(drawn_next, target.randn(1))
-    assert g.report().replays == 2
+    # `rows` is in CPU memory, whose content is watched if the graph is on a GPU: the fourth call captures again.
+    assert g.report().replays == (2 if target.backend == "record" else 3)
 
 
 def test_an_eager_module_may_call_another_one(target: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import rocsolid as rs
 from rocsolid.errors import CaptureError, StaleOutputError, UsageError
 
 pytest.importorskip("torch")
@@ -23,6 +24,37 @@ def test_an_input_changed_in_place_is_read_again(target: Any) -> None:
     changes: list[Any] = [lambda: x.add_(1), lambda: x.data.mul_(3), x.zero_]
     for change in changes:
         change()
+        assert torch.equal(g(x), f(x))
+    assert g.report().replays == 3
+
+
+@pytest.mark.parametrize("noise", [0, 1])
+def test_a_call_without_tensors_uses_those_that_the_function_reaches(target: Any, noise: int) -> None:
+    x, total = target.randn(4), target.randn(4)
+    plain = total.clone()
+
+    def add(total: Any) -> Any:
+        total.add_(x + noise * torch.rand_like(x) if noise else x)
+        return total * 2
+
+    g = target.capture(lambda: add(total), verify=rs.every(3, max_overhead=1.0))
+    for number in range(8):
+        x.fill_(number)
+        torch.manual_seed(number)
+        got, drawn = g(), target.randn(1)
+        torch.manual_seed(number)
+        assert torch.allclose(got, add(plain))
+        assert torch.equal(drawn, target.randn(1))
+        assert torch.allclose(total, plain)
+    assert g.report().replays == 5
+    assert g.report().backend == target.backend
+
+
+def test_a_call_with_only_a_static_tensor_is_captured(target: Any) -> None:
+    x = target.randn(4)
+    g = target.capture(f, static=("x",))
+    for number in range(4):
+        x.fill_(number)
         assert torch.equal(g(x), f(x))
     assert g.report().replays == 3
 

@@ -1,6 +1,8 @@
 """Weights that are updated, replaced or moved invalidate a graph; state is as after one eager call each."""
 
+import functools
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ pytest.importorskip("torch")
 import torch
 
 from rocsolid.runtime.capture import state_snapshot
+from rocsolid.torchapi.fx_tracing import traces_in_one_thread
 
 pytestmark = pytest.mark.torch
 
@@ -290,3 +293,37 @@ def test_state_is_checked_while_the_gpu_works_if_writes_can_be_undone(target: An
     report = captured.report()
     assert report.replays == 2
     assert len(report.invalidated) == 1
+
+
+def test_what_torch_replaces_with_the_first_compile_does_not_invalidate_the_graph(
+    target: Any, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g, x = target.capture(model), target.randn(4, 4)
+    g(x)
+    for name in ("__init__", "__setstate__"):
+        monkeypatch.setattr(torch.nn.Module, name, functools.wraps(getattr(torch.nn.Module, name))(lambda *_: None))
+    monkeypatch.setattr(torch.nn.Module, "___needs_generation_tag_patch", False, raising=False)
+    g(x)
+    assert g.report().replays == 1
+    monkeypatch.setattr(torch.nn.Module, "forward", lambda *_: None)
+    g(x)
+    assert g.report().replays == 1
+
+
+def test_a_trace_in_another_thread_does_not_invalidate_the_graph(target: Any, model: Any) -> None:
+    g, x = target.capture(model), target.randn(4, 4)
+    g(x)
+    counts = []
+
+    class Traced(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(torch.no_grad()(g), target.randn(4, 4)).result()
+            counts.append(g.report().replays)
+            return x * 2
+
+    with traces_in_one_thread():
+        torch.fx.symbolic_trace(Traced())
+    assert counts == [1]
+    g(x)
+    assert g.report().replays == 2

@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
@@ -271,3 +272,29 @@ def test_a_call_whose_writes_can_be_undone_is_not_repeated_in_the_background(tar
         assert g(torch.ones(1, device=target.device)).item() == number + 1
         assert not any(thread.name.startswith("rocsolid-check") for thread in threading.enumerate())
     assert length.item() == 6
+
+
+@pytest.mark.gpu
+def test_another_thread_may_wait_for_the_gpu_during_a_capture() -> None:
+    """Without help, `torch.cuda.synchronize()` raises in that thread, and the capture fails."""
+    x, ended = torch.ones(4, device="cuda"), threading.Event()
+
+    def slow(x: Any) -> Any:
+        time.sleep(0.05)
+        return x * 2
+
+    def wait() -> int:
+        waits = 0
+        while not ended.is_set():
+            torch.cuda.synchronize()
+            waits += 1
+        return waits
+
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(wait)
+        captured = rs.capture(slow)
+        for _ in range(3):
+            assert torch.equal(captured(x), x * 2)
+        ended.set()
+        assert waits.result() > 1
+    assert captured.report().replays == 2

@@ -58,6 +58,7 @@ class _AnnotatedSession:
         self, session: Session, folder: Path, name: str, profiler_running: Callable[[], bool], *, uses_gpu: bool
     ) -> None:
         self._session = session
+        self.executes = session.executes
         self._folder = folder
         self._name = "".join(letter if letter.isalnum() or letter in "_." else "_" for letter in name)
         self._profiler_running = profiler_running

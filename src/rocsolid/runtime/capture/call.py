@@ -185,6 +185,7 @@ class Call:
     argument_key: tuple[tuple[str, Hashable], ...]
     torch_state: tuple[tuple[str, Hashable], ...]
     identity_objects: tuple[Leaf, ...]  # compared by id() in the key, so they must live as long as the key
+    own_device: Any = None  # of the tensors that the function reaches; set for a call without tensors
 
     @cached_property
     def key(self) -> Hashable:
@@ -193,8 +194,11 @@ class Call:
 
     @property
     def device(self) -> Any:
-        """The GPU of the call's tensors; the CPU when none is on a GPU."""
-        return next((x.value.device for x in self.tensors if x.value.device.type != "cpu"), torch.device("cpu"))
+        """The GPU of the call's tensors; without one, that of the function's own tensors if the call has no tensors, else the CPU."""
+        return next(
+            (x.value.device for x in self.tensors if x.value.device.type != "cpu"),
+            self.own_device or torch.device("cpu"),
+        )
 
     @property
     def lengths_by_group(self) -> dict[int, int]:

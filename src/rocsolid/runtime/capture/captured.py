@@ -100,6 +100,7 @@ class Captured:
         self._fast_paths: tuple[FastPath, ...] = ()
         self._cache = GraphCache(options.max_graphs, options.memory_budget_bytes)
         self._modules: list[weakref.ref[Any]] | None = None
+        self._own_device: Any = None  # of the tensors that the function reaches, for calls without tensors
         self._frozen = self._closed = False
         self._later_check: threading.Thread | None = None
         self._backend_name = options.backend
@@ -412,7 +413,7 @@ class Captured:
     def _parse(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         if self._modules is None:
             self._modules = [weakref.ref(module) for _, module in collect_reachable(function).named_modules]
-        return parse_call(
+        call = parse_call(
             self._parameters,
             args,
             kwargs,
@@ -420,6 +421,13 @@ class Captured:
             buckets=self._options.buckets,
             torch_state=read_torch_state(self._modules),
         )
+        if call.tensors or not torch.cuda.is_available():
+            return call
+        if self._own_device is None:
+            reached = collect_reachable(function, call.identity_arguments).tensors
+            on_gpu = (ref.value.device for ref in reached if ref.value.device.type == "cuda")
+            self._own_device = next(on_gpu, torch.device("cpu"))
+        return replace(call, own_device=self._own_device)
 
     def _add_fast_path(self, call: Call, entry: Entry) -> None:
         """Make calls of the same form use the fast path."""

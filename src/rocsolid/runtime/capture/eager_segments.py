@@ -140,6 +140,9 @@ def _end_graph_at(name: str, module: Any, session: Session, parts: list[Graph], 
             if in_eager:  # it is called by another eager module
                 return original(*args, **kwargs)
             parts.append(session.end())
+            if not session.executes:
+                # The module must get real values: an index from memory that was never written can end all use of the GPU.
+                parts[-1].replay()
             in_eager.append(name)
             given = flatten_result([*args, kwargs], "arguments")
             try:

@@ -31,6 +31,7 @@ from rocsolid.runtime.capture.reachable_state import (
     identical,
     same_value,
 )
+from rocsolid.torchapi.fx_tracing import outside_of_traces
 from rocsolid.torchapi.graphs.replay_checks import address_comparison, dict_version, tensor_check, write_count
 
 _MAX_SAVED_BYTES: Final = 256 * 2**20  # buffers up to this total are saved whether a write to them was seen or not
@@ -39,6 +40,8 @@ _MAX_UNROLLED: Final = 8  # comparisons of one kind
 _MAX_VALUES_LENGTH: Final = 80  # of two constants in a message
 # Python adds these to a class when they are read.
 _IGNORED_KEYS: Final = frozenset({"__annotations__", "__doc__", "__annotations_cache__", "__annotate__"})
+# torch replaces these of `torch.nn.Module` with the first compile of the process, perhaps in another thread. They do the same as before.
+_REPLACED_BY_TORCH: Final = frozenset({"__init__", "__setstate__", "___needs_generation_tag_patch"})
 
 
 class Change(NamedTuple):
@@ -317,17 +320,29 @@ def _watched_items(watched: WatchedDict) -> dict[Any, Any]:
     return {name: watched.items.get(name, MISSING) for name in watched.names}
 
 
+def _ignored_keys(watched: WatchedDict) -> frozenset[str]:
+    return _IGNORED_KEYS | _REPLACED_BY_TORCH if watched.owner is torch.nn.Module else _IGNORED_KEYS
+
+
+def _value_now(watched: WatchedDict, value: Any) -> Any:
+    """Return a value of a dictionary; for a method that another thread has patched for itself alone, the method of this thread."""
+    return outside_of_traces(value) if watched.owner is torch.nn.Module else value
+
+
 def _dict_changes(watched: WatchedDict, copy: dict[Any, Any]) -> list[Change]:
     now = _watched_items(watched)
     if len(now) == len(copy) and all(map(is_, copy, now)) and all(map(is_, copy.values(), now.values())):
         return []
-    keys = [key for key in now if key not in _IGNORED_KEYS]
+    ignored = _ignored_keys(watched)
+    keys = [key for key in now if key not in ignored]
     changes = []
     for key in dict.fromkeys((*copy, *keys)):
-        if key not in _IGNORED_KEYS:
-            change = _change(watched.entry_path(key), copy.get(key, MISSING), now.get(key, MISSING))
+        if key not in ignored:
+            change = _change(
+                watched.entry_path(key), copy.get(key, MISSING), _value_now(watched, now.get(key, MISSING))
+            )
             changes += [change] if change else []
-    if not changes and watched.names is None and keys != [key for key in copy if key not in _IGNORED_KEYS]:
+    if not changes and watched.names is None and keys != [key for key in copy if key not in ignored]:
         changes.append(Change(watched.path, f"the order of `{watched.path}` changed"))
     return [Change(watched.path, f"{watched.label} changed")] if watched.label and changes else changes
 
@@ -378,8 +393,8 @@ def _kind_and_path(path: str, value: Any) -> str:
 def _restore_dict(watched: WatchedDict, copy: dict[Any, Any]) -> None:
     items = watched.items
     if watched.owner is not None:
-        for name in {*items} | {*copy}:
-            if items.get(name, MISSING) is not copy.get(name, MISSING) and name not in _IGNORED_KEYS:
+        for name in ({*items} | {*copy}) - _ignored_keys(watched):
+            if _value_now(watched, items.get(name, MISSING)) is not copy.get(name, MISSING):
                 _set_or_delete(watched.owner, name, copy.get(name, MISSING))
     elif watched.names is not None:
         for name, value in copy.items():

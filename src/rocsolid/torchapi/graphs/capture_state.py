@@ -1,10 +1,11 @@
-"""Changes torch's behaviour during a graph capture: compiles are refused, and the random number state can be read.
+"""Changes torch's behaviour during a graph capture: compiles are refused, other threads wait, and the random number state can be read.
 
 A compile during a capture fails with a message about copies, or does not fail and captures wrong values (torch 2.10 to 2.13).
 The `torch.compiler` stance `fail_on_recompile` refuses every compile, also the first one of a function, on every torch release.
 Torch 2.14 and later refuse a compile during a capture themselves.
 """
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ _SYNC_ERROR = private_name(
     gpu_builds_only=True,
     without="rs.capture: the refusal of a capture does not name the operator that waits for the GPU",
 )
+_MAX_CAPTURE_S: Final = 60.0
 COMPILE_PROBLEM: Final = (
     "torch.compile would compile during a graph capture, which fails or, on torch 2.10 to 2.13, captures wrong values"
 )
@@ -56,6 +58,38 @@ def compiles_refused(*, if_any: bool = False) -> Iterator[None]:
             msg = f"{COMPILE_PROBLEM}\nfix: {COMPILE_FIX}"
             raise CompileInCaptureError(msg) from error
         raise
+
+
+@contextmanager
+def device_waits_held_back() -> Iterator[None]:
+    """Let `torch.cuda.synchronize()` in other threads wait for the end of the block, which captures.
+
+    In every capture mode, CUDA and HIP refuse to wait for a device on which a stream is being captured: the other thread gets an error,
+    and the capture fails.
+    """
+    import torch
+
+    thread, ended = threading.get_ident(), threading.Event()
+
+    def make(synchronize: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(synchronize)
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != thread:
+                ended.wait(_MAX_CAPTURE_S)  # not forever: the capturing thread may wait for this one
+            return synchronize(*args, **kwargs)
+
+        return wait
+
+    modules = [
+        module for name in ("cuda", "accelerator") if hasattr(module := getattr(torch, name, None), "synchronize")
+    ]
+    patches = [AttributePatch(module, "synchronize", make) for module in modules]
+    try:
+        yield
+    finally:
+        for patch in patches:
+            patch.undo()
+        ended.set()
 
 
 def refusing_stance(*, if_any: bool = False) -> AbstractContextManager[object]:

@@ -46,6 +46,8 @@ class Graph(Protocol):
 class Session(Protocol):
     """One capture. With eager segments it produces several graphs."""
 
+    executes: bool  # whether work runs while it is recorded
+
     def begin(self) -> None:
         """Start recording."""
         ...

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 import torch
 
 from rocsolid.errors import CannotRunError
-from rocsolid.torchapi.graphs.capture_state import refusing_stance, rng_state_frozen
+from rocsolid.torchapi.graphs.capture_state import device_waits_held_back, refusing_stance, rng_state_frozen
 from rocsolid.torchapi.graphs.device_graphs import (
     clean_up_failed_capture,
     count_captured_nodes,
@@ -139,6 +139,7 @@ def _raise_closed() -> None:
 class DeviceSession:
     """One capture on the current stream."""
 
+    executes = False
     captures: ClassVar[int] = 0  # in this process so far
 
     def __init__(self, device: int, pool: MemoryPool, generators: Sequence[Any], *, keep: bool) -> None:
@@ -155,6 +156,7 @@ class DeviceSession:
         """Start capturing."""
         torch.cuda.synchronize(self._device)
         self._free_bytes = torch.cuda.mem_get_info(self._device)[0]
+        self._scope.enter_context(device_waits_held_back())
         self._scope.enter_context(rng_state_frozen())
         self._scope.enter_context(refusing_stance(if_any=True))
         graph = new_graph(keep=self._keep)

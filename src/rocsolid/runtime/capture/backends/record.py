@@ -194,6 +194,8 @@ class CaptureRules(Protocol):
 class RecordSession:
     """One recording."""
 
+    executes = True
+
     def __init__(self, rules: CaptureRules | None = None) -> None:
         self._rules = rules
         self._recording = Recording()
