@@ -1,6 +1,7 @@
 """Weights that are updated, replaced or moved invalidate a graph; state is as after one eager call each."""
 
 import functools
+import itertools
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -208,6 +209,22 @@ def test_lazy_initialisation_on_the_first_call_is_no_side_effect(target: Any) ->
     g(x)
     assert torch.equal(g(x), x + torch.arange(3, device=target.device))
     assert g.report().replays == 1
+
+
+def test_an_iterator_that_only_the_first_call_advances_is_no_side_effect(target: Any) -> None:
+    numbers = itertools.count()
+    names: dict[str, int] = {}
+
+    def call(x: Any) -> Any:
+        if not names:  # as a lock that is taken while a function is compiled
+            names["lock"] = next(numbers)
+        return x * 2
+
+    g, x = target.capture(call), target.randn(4)
+    for _ in range(4):
+        assert torch.equal(g(x), x * 2)
+    report = g.report()
+    assert (report.refusals, report.replays) == ((), 2)
 
 
 @pytest.mark.parametrize("saved_bytes", [2**20, 64])

@@ -8,7 +8,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import is_
@@ -100,6 +100,9 @@ class Captured:
         self._fast_paths: tuple[FastPath, ...] = ()
         self._cache = GraphCache(options.max_graphs, options.memory_budget_bytes)
         self._modules: list[weakref.ref[Any]] | None = None
+        self._tried_again: set[Hashable] = (
+            set()
+        )  # the keys of calls whose first run had an effect that the second may not have
         self._own_device: Any = None  # of the tensors that the function reaches, for calls without tensors
         self._frozen = self._closed = False
         self._later_check: threading.Thread | None = None
@@ -311,7 +314,10 @@ class Captured:
                 try:
                     self._add_graph(function, call, first, backend)
                 except CannotCapture as why:
-                    self._refuse(call, why)
+                    # A compile, or other work that is done only once, may have advanced an iterator of some library.
+                    if not first.advanced or call.key in self._tried_again or self._options.on_error == "raise":
+                        self._refuse(call, why)
+                    self._tried_again.add(call.key)
                 except UnsupportedTorchError as error:
                     self._refuse(call, CannotCapture(Reason.ERROR, str(error)))
         return first.result
