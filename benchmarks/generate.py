@@ -2,8 +2,8 @@
 
     python -m benchmarks.generate
 
-A Llama of 12 layers with random weights in float32 and bfloat16, a prompt of 16 tokens, 64 new ones: greedily, by sampling, and with a
-streamer. Rounds are interleaved. The time per token is that of a whole `generate`, prefill included, divided by the number of new tokens.
+A Llama of 12 layers with random weights in float32 and bfloat16, a prompt of 16 tokens, 64 new ones: greedily, with a compiled decode
+step, by sampling, and with a streamer. Rounds are interleaved. The time per token is that of a whole `generate`, prefill included, divided by the number of new tokens.
 Prints a table for each dtype; `--json` prints one line of JSON instead.
 """
 
@@ -14,13 +14,15 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 import transformers
 
 import rocsolid as rs
 from benchmarks.models import LLAMA
+
+_LIMIT: Final = 0.03  # how much the logits of a compiled step may differ from eager
 
 
 def _ms_per_token(generate: Callable[..., Any], new_tokens: int) -> float:
@@ -53,6 +55,7 @@ def measure(dtype: torch.dtype, *, new_tokens: int, rounds: int, layers: int, ro
     config = transformers.LlamaConfig(**{**LLAMA, "num_hidden_layers": layers}, eos_token_id=None, pad_token_id=0)
     model = transformers.LlamaForCausalLM(config).eval().to(device, dtype)
     fast = rs.optimize(copy.deepcopy(model))
+    compiled = rs.optimize(copy.deepcopy(model), limit=_LIMIT)
     prompt = torch.randint(1, 1000, (rows, 16), device=device)
     static = {"cache_implementation": "static", "disable_compile": True}
     # An id that the model does not return: each token is read to find the end.
@@ -62,6 +65,7 @@ def measure(dtype: torch.dtype, *, new_tokens: int, rounds: int, layers: int, ro
         "eager": (model, {}),
         "eager, static cache": (model, static),
         "rs.optimize": (fast, {}),
+        "rs.optimize, compiled step": (compiled, {}),
         "rs.optimize, with an end token": (fast, never),
         "rs.optimize, streamer": (fast, {"streamer": _Streamer()}),
         "eager, sampling": (model, sampling),
@@ -94,7 +98,7 @@ def measure(dtype: torch.dtype, *, new_tokens: int, rounds: int, layers: int, ro
         },
         "first_call_same": first.tolist() == tokens["eager"],
         "first_call_s": round(first_s, 2),
-        "explain": str(fast.explain()).splitlines(),
+        "explain": [*str(fast.explain()).splitlines(), *str(compiled.explain()).splitlines()],
     }
 
 

@@ -67,11 +67,11 @@ class Pair:
         self.backend = backend
         self.fast = self.optimize(copy.deepcopy(self.plain))
 
-    def optimize(self, model: Any) -> Any:
+    def optimize(self, model: Any, **options: Any) -> Any:
         def capture(function: Any) -> Any:
             return rs.capture(function, backend=self.backend)
 
-        return integration.optimize_generate(model, capture, devices=("cpu", "cuda"))
+        return integration.optimize_generate(model, capture, devices=("cpu", "cuda"), **options)
 
     def ids(self, rows: int = 1, length: int = 5) -> Any:
         return torch.randint(2, 64, (rows, length), generator=self._prompts).to(self.device)
@@ -583,3 +583,70 @@ def test_whisper_is_left_to_its_own_generate(backend: str) -> None:
         want, got = (model.generate(sound, max_new_tokens=6, do_sample=False) for model in (pair.plain, pair.fast))
         assert torch.equal(got, want)
     assert "WhisperForConditionalGeneration has a generate of its own" in pair.explained()
+
+
+class Changed(torch.nn.Module):  # type: ignore[misc]
+    """A "compiled" model whose logits are wrong by a factor, or that raises."""
+
+    def __init__(self, model: Any, factor: float) -> None:
+        super().__init__()
+        self.model = model
+        self.factor = factor
+
+    def forward(self, **inputs: Any) -> Any:
+        if not self.factor:
+            message = "no such kernel\nand more"
+            raise RuntimeError(message)
+        result = self.model(**inputs)
+        result.logits = result.logits * self.factor
+        return result
+
+
+@pytest.mark.parametrize("name", ["llama", "t5"])
+def test_decode_step_is_compiled_for_each_size_of_cache(backend: str, name: str) -> None:
+    pair = Pair(name, backend)
+    compiler = "inductor" if backend == "device" else "aot_eager"
+
+    def compile_model(model: Any) -> Any:
+        return rs.compile(model, dynamic=False, backend=compiler)
+
+    pair.fast = pair.optimize(copy.deepcopy(pair.plain), compile_model=compile_model, limit=1e-4)
+    for length in (5, 5, 300) if name == "llama" else (5, 5):
+        pair.same(pair.ids(1, length))
+    assert pair.replays > 0
+    explained = pair.explained()
+    assert "optimized  compiled step: cache 1 × 256: relative error" in explained
+    assert "against eager, 0.0001 is allowed" in explained
+    assert ("cache 1 × 512" in explained) is (name == "llama")
+
+
+@pytest.mark.parametrize(
+    ("factor", "reason"),
+    [(1.01, "relative error 1.0e-02 against eager, 0.001 is allowed"), (0.0, "RuntimeError: no such kernel")],
+)
+def test_compiled_step_that_is_wrong_is_not_used(backend: str, factor: float, reason: str) -> None:
+    pair = Pair("llama", backend)
+    pair.fast = pair.optimize(copy.deepcopy(pair.plain), compile_model=lambda model: Changed(model, factor), limit=1e-3)
+    for _ in range(2):
+        pair.same()
+    assert pair.replays > 0
+    assert f"unchanged  compiled step: cache 1 × 256: {reason}\n" in pair.explained() + "\n"
+
+
+def test_compiled_step_that_runs_in_eager_is_not_called_compiled(backend: str) -> None:
+    def fails(*_: Any) -> Any:
+        message = "no such kernel"
+        raise RuntimeError(message)
+
+    pair = Pair("llama", backend)
+    pair.fast = pair.optimize(
+        copy.deepcopy(pair.plain), compile_model=lambda model: rs.compile(model, backend=fails), limit=1e-3
+    )
+    pair.same()
+    assert "unchanged  compiled step: cache 1 × 256:" in pair.explained()
+
+
+def test_optimize_compiles_the_decode_step_only_with_a_limit() -> None:
+    model = Pair("llama", "record").plain
+    assert rs.optimize(copy.deepcopy(model)).rocsolid.compiles_steps is False
+    assert rs.optimize(copy.deepcopy(model), limit=1e-3).rocsolid.compiles_steps is True

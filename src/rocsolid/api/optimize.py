@@ -103,7 +103,8 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         artefacts: folder in which compiled code is saved for the next process; by default a folder in the user's cache.
         rtol: allowed relative difference of each element from eager; depends on the dtype when left out.
         atol: allowed absolute difference of each element from eager.
-        limit: relative L2 difference from eager that is accepted without comparing with higher precision.
+        limit: relative L2 difference from eager that is accepted without comparing with higher precision. With it, the decode step
+            of `generate` of transformers is compiled, too.
         race_in: where all forms are built and measured: 'child' (a child process, if the model can be pickled), 'process' (this
             one), or 'auto': a child process for a model on a GPU. The report says where it was, and why.
         progress: True shows on stderr what is tried, how far it is and the best so far; a function is called with each `rs.Step`.
@@ -136,7 +137,9 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
             return optimized_module(FirstCall(part, lambda call: optimize_for(part, (call.args, call.kwargs))))
 
         capture_function = partial(_capture_function, buckets=buckets, verify=verify)
-        program = _optimize_program(model, capture_function, from_first_call)
+        compile_model = partial(_compile_for_fixed_sizes, profile=profile, plan=plan, deadline_s=budget_s)
+        compile_step = (compile_model, limit) if limit is not None else None
+        program = _optimize_program(model, capture_function, from_first_call, compile_step)
         return from_first_call(model) if program is None else program
     examples = to_examples(example_inputs)
 
@@ -227,15 +230,29 @@ def _capture_function(function: Callable[..., Any], **options: Any) -> Captured:
     return found
 
 
-def _optimize_program(
-    program: Any, capture_function: Callable[..., Captured], optimize_part: Callable[[Any], Any]
+def _compile_for_fixed_sizes(
+    model: Any, *, profile: str, plan: Plan | str | Path | None, deadline_s: float | None
 ) -> Any:
-    """Optimize a program of another library that makes several calls of models; None if this is none."""
+    selected = select_plan(profile, plan, quick_environment())
+    return compile_with_plan(selected, model, deadline_s=deadline_s or _COMPILE_DEADLINE_S, dynamic=False)
+
+
+def _optimize_program(
+    program: Any,
+    capture_function: Callable[..., Captured],
+    optimize_part: Callable[[Any], Any],
+    compile_step: tuple[Callable[[Any], Any], float] | None,
+) -> Any:
+    """Optimize a program of another library that makes several calls of models; None if this is none.
+
+    `compile_step` is for `generate`: how to compile the decode step, and how much its logits may differ.
+    """
     if "transformers" in sys.modules and hasattr(program, "generate"):
         from rocsolid.integrations import transformers
 
         if transformers.is_generator(program):
-            return transformers.optimize_generate(program, capture_function)
+            compile_model, limit = compile_step or (None, 0.0)
+            return transformers.optimize_generate(program, capture_function, compile_model=compile_model, limit=limit)
     if "diffusers" in sys.modules and hasattr(program, "components"):
         from rocsolid.integrations import diffusers
 

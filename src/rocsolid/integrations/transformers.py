@@ -19,6 +19,7 @@ from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
 from rocsolid.errors import UsageError, first_line
 from rocsolid.integrations.decoding import Choice, TokenStep, decode, model_inputs, same_inputs, token_name, why_in_loop
 from rocsolid.model.program_report import ProgramPart, ProgramReport
+from rocsolid.numerics import relative_error
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 
@@ -48,10 +49,24 @@ def _has_adapters(model: Any) -> bool:
     return type(model).__module__.startswith("peft.") and isinstance(inside, GenerationMixin)
 
 
-def optimize_generate(model: Any, capture: Capture, *, devices: Sequence[str] = ("cuda",)) -> Any:
-    """Return the model with a faster `generate`; `devices` are the types of device on which `capture` makes graphs."""
+def optimize_generate(
+    model: Any,
+    capture: Capture,
+    *,
+    compile_model: Callable[[Any], Any] | None = None,
+    limit: float = 0.0,
+    devices: Sequence[str] = ("cuda",),
+) -> Any:
+    """Return the model with a faster `generate`.
+
+    With `compile_model`, decode steps use the compiled model if its logits differ from those of eager by at most `limit`, relative L2.
+    `devices` are the types of device on which `capture` makes graphs.
+    """
     if _has_adapters(model):  # its `generate`, `explain` and `undo` are those of the model inside
-        model.base_model.model = optimize_generate(model.base_model.model, capture, devices=devices)
+        inside = model.base_model.model
+        model.base_model.model = optimize_generate(
+            inside, capture, compile_model=compile_model, limit=limit, devices=devices
+        )
         return model
     if isinstance(model, GeneratingModel):
         model = model.undo()  # optimized again
@@ -62,7 +77,8 @@ def optimize_generate(model: Any, capture: Capture, *, devices: Sequence[str] = 
             "fix: upgrade transformers, or pass example inputs: rs.optimize(model, example)"
         )
         raise UsageError(msg)
-    return wrap_module(_Generation(model, capture, devices), GeneratingModel, ("explain", "undo"))
+    compiled_step = _CompiledStep(model, compile_model, limit) if compile_model is not None else None
+    return wrap_module(_Generation(model, capture, compiled_step, devices), GeneratingModel, ("explain", "undo"))
 
 
 class GeneratingModel(WrappedModule):
@@ -128,9 +144,12 @@ class GeneratingModel(WrappedModule):
 class _Generation:
     """Handles the calls of a `GeneratingModel`, and keeps its static caches and graphs."""
 
-    def __init__(self, model: Any, capture: Capture, devices: Sequence[str]) -> None:
+    def __init__(
+        self, model: Any, capture: Capture, compiled_step: "_CompiledStep | None", devices: Sequence[str]
+    ) -> None:
         self._model = model
         self.capture = capture
+        self._compiled_step = compiled_step
         self._devices = devices
         self._lock = threading.Lock()
         self._free: deque[_Slot] = deque()
@@ -268,6 +287,19 @@ class _Generation:
         found.cache.reset()
         return found
 
+    @property
+    def compiles_steps(self) -> bool:
+        """Whether decode steps may use the compiled model."""
+        return self._compiled_step is not None
+
+    def step_model(self, slot: "_Slot", tokens: Any, inputs: dict[str, Any]) -> Any:
+        """Return what the captured steps of this cache call: the compiled model or the model."""
+        if self._compiled_step is None:
+            return self._model
+        if slot.step_model is None:
+            slot.step_model = self._compiled_step.compiled_or_plain(slot, tokens, inputs)
+        return slot.step_model
+
     def why_without_graph(self, choice: Choice) -> str:
         """Return why this way to choose tokens has no graph; "" if it has one, or may have one now.
 
@@ -366,6 +398,7 @@ class _Generation:
             detail = f"{prefills} of {_calls(self._generated)} replayed; a length of prompt has a graph from its second use on"
             parts.append(ProgramPart(name="prefill", optimized=prefills > 0, detail=detail))
         parts += [ProgramPart(name="decode step", optimized=False, detail=message) for message in refused]
+        parts += self._compiled_step.explain() if self._compiled_step is not None else []
         refused = dict.fromkeys(x.message for slot in slots for x in slot.prefill.report().refusals)
         parts += [ProgramPart(name="prefill", optimized=False, detail=message) for message in refused]
         parts += [
@@ -387,6 +420,54 @@ class _Generation:
         return self._model
 
 
+class _CompiledStep:
+    """The compiled model for decode steps. For each size of cache it is compiled and compared with eager once."""
+
+    def __init__(self, model: Any, compile_model: Callable[[Any], Any], limit: float) -> None:
+        self._model = model
+        self._compiled = compile_model(model)
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._results: dict[str, tuple[bool, str]] = {}  # by size: whether it is used, and its error or why not
+
+    def compiled_or_plain(self, slot: "_Slot", tokens: Any, inputs: dict[str, Any]) -> Any:
+        """Compare the logits of the next step, and return the compiled model if they are close enough; else the plain one."""
+        named = model_inputs({**inputs, token_name(slot.outer): tokens[:, -1:]})
+        used, found = False, ""
+        with self._lock:
+            try:
+                want, got = (self._logits(model, slot, named) for model in (self._model, self._compiled))
+                error = relative_error(got, want)
+                used, found = (
+                    error <= self._limit,
+                    f"relative error {error:.1e} against eager, {self._limit:g} is allowed",
+                )
+            except Exception as failure:  # noqa: BLE001 - of a compiler or library; the plain model has worked before
+                found = f"{type(failure).__name__}: {first_line(failure)}"
+            fallbacks = self._compiled.rocsolid.report().eager if hasattr(self._compiled, "rocsolid") else ()
+            if used and fallbacks:
+                used, found = False, f"it runs in eager: {fallbacks[-1]}"
+            self._results[f"{slot.rows} × {slot.bucket}"] = used, found
+        return self._compiled if used else self._model
+
+    @staticmethod
+    def _logits(model: Any, slot: "_Slot", inputs: dict[str, Any]) -> Any:
+        """Return the logits of a step, which is undone."""
+        lengths = [layer.cumulative_length.clone() for layer in slot.cache.layers]
+        try:
+            return model(**inputs, past_key_values=slot.outer, return_dict=True).logits
+        finally:
+            for layer, length in zip(slot.cache.layers, lengths, strict=True):
+                layer.cumulative_length.copy_(length)
+
+    def explain(self) -> list[ProgramPart]:
+        """Return one part for each size of cache."""
+        return [
+            ProgramPart(name="compiled step", optimized=used, detail=f"cache {size}: {found}")
+            for size, (used, found) in self._results.items()
+        ]
+
+
 class _Slot:
     """A static cache of one size, and the captured decode step that reads and writes it."""
 
@@ -394,6 +475,7 @@ class _Slot:
         self.key, self.where = key, where
         self.rows, self.bucket = key[:2]
         self.replays = 0  # when it was last given back
+        self.step_model: Any = None  # what the captured steps call, once it is known
         bucket = self.bucket
         self.cache = cache = _full_length_cache(model, bucket)
         self.outer = outer = EncoderDecoderCache(cache, DynamicCache()) if model.config.is_encoder_decoder else cache
@@ -569,7 +651,8 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
         if key not in slot.token_steps:
             generation = self._generation
             log = tokens.new_zeros(slot.bucket, 3, tokens.shape[0])
-            slot.token_steps[key] = TokenStep(generation.model, slot.outer, generation.capture, log, inputs, choice)
+            model = generation.step_model(slot, tokens, inputs)
+            slot.token_steps[key] = TokenStep(model, slot.outer, generation.capture, log, inputs, choice)
         step: TokenStep = slot.token_steps[key]
         return step
 
