@@ -7,10 +7,12 @@ import pytest
 
 from rocsolid.errors import InputError
 from rocsolid.lint import worker_pool
+from rocsolid.lint.check_file import is_relevant
 from rocsolid.lint.files import SourceFile, find_files
 from rocsolid.lint.options import Options
 from rocsolid.lint.project import lint
 from rocsolid.model.lint import LintRecord
+from rocsolid.rules.source.porting import cuda_only_import
 
 HAZARD = "import torch\ntorch._inductor.config.group_fusion = True\n"
 
@@ -26,15 +28,15 @@ def reasons(record: LintRecord) -> dict[str, str]:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_unreadable_files_are_skipped_with_a_reason(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "_MIN_BYTES_FOR_WORKERS", 0)
-    (tmp_path / "syntax.py").write_text("def f(:\n")
-    (tmp_path / "tabs.py").write_text("if x:\n\ty\n        z\n")
+    (tmp_path / "syntax.py").write_text("def f(:  # torch\n")
+    (tmp_path / "tabs.py").write_text("if x:\n\ty\n        torch\n")
     (tmp_path / "encoding.py").write_bytes(b"x = '\xe9'\n")
     (tmp_path / "later.py").write_bytes(b"\n\nx = '\xe9'\n")
     (tmp_path / "declared.py").write_bytes(b"# coding: no-such-codec\nx = '\xe9'\n")
     (tmp_path / "nulls.py").write_bytes(b"x = 1\n\0\0\n")
     (tmp_path / "line.py").write_text("x = '" + "a" * 5_000_000 + "'\n")
-    (tmp_path / "deep.py").write_text("x = " + "(" * 5000 + ")" * 5000)
-    (tmp_path / "chain.py").write_text("x = " + "+".join(["1"] * 100_000))
+    (tmp_path / "deep.py").write_text("torch = " + "(" * 5000 + ")" * 5000)
+    (tmp_path / "chain.py").write_text("torch = " + "+".join(["1"] * 100_000))
     (tmp_path / "good.py").write_text(HAZARD)
     record = lint_folder(tmp_path, jobs)
 
@@ -163,3 +165,14 @@ def test_finds_variables_in_shell_scripts_and_dockerfiles(tmp_path: Path) -> Non
         ("run.sh:2", "unread-variable"),
         ("run.sh:5", "harmful-value"),
     ]
+
+
+def test_a_file_that_has_nothing_to_do_with_gpus_is_counted_and_not_parsed(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(HAZARD)
+    (tmp_path / "other.py").write_text("def f(:\n\n")
+    record = lint_folder(tmp_path)
+    assert (record.files, record.lines, record.skipped) == (2, 4, ())
+
+
+def test_every_package_that_exists_only_for_cuda_makes_a_file_relevant() -> None:
+    assert [p for p in cuda_only_import._PACKAGES if not is_relevant(f"import {p}".encode())] == []

@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rocsolid.lint.collect_facts import collect_facts
+from rocsolid.lint.collect_facts import collect_facts, line_count
 from rocsolid.lint.facts import FileFacts, RuleMatch
 from rocsolid.lint.parse import read_source
 from rocsolid.lint.shell_scripts import as_python, is_shell
@@ -13,6 +13,13 @@ from rocsolid.rules.engine import RuleFile, source_rules
 
 MAX_LINE_BYTES: Final = 1_000_000
 MAX_FILE_BYTES: Final = 20_000_000
+# In a module without any of these words, in lower case, no rule can be right. It is not parsed, which takes most of the time.
+_RELEVANT: Final = (
+    b"torch", b"cuda", b"triton", b"environ", b".item(", b".cpu(", b".numpy(", b".tolist(", b".compile(", b".replay(", b"rocm", b"amd",
+    b"nvidia", b"hsa_", b"hip", b"gfx", b"warp", b"float8", b"miopen", b"nccl", b"rccl", b"getenv", b"putenv", b"import_module",
+    b"max-autotune", b"reduce-overhead", b"nvcc", b"pynvml", b"nvtx", b"nvmath", b"tensorrt", b"cutlass", b"flash_attn", b"flashinfer",
+    b"deep_gemm", b"cudf", b"cuml", b"apex_c", b"amp_c", b"rocsolid",
+)  # fmt: skip
 _MAX_LINE_CHARACTERS: Final = 160  # of a source line in a report
 _MAX_MARKED_COLUMN: Final = 1000  # a line is kept up to the end of the marked expression
 
@@ -23,6 +30,8 @@ def check_text(
     """Return the facts of a file, given its bytes. If it cannot be parsed, the facts have an `error`; nothing is raised."""
     try:
         text = _decoded(data)
+        if not package and not is_shell(file) and not is_relevant(data):
+            return FileFacts(module=module, lines=line_count(text))
         python = as_python(text) if is_shell(file) else text
         source = read_source(python, file=file, module=module, package=package)
     except SyntaxError as error:
@@ -34,6 +43,12 @@ def check_text(
         return FileFacts(module=module, error="an expression is nested too deeply for the parser")
     matches = _matches(source, text.splitlines(), source_rules() if rules is None else rules, shell=is_shell(file))
     return collect_facts(source, text, list(matches), package=package)
+
+
+def is_relevant(data: bytes) -> bool:
+    """Whether a rule could match in a Python file."""
+    lower = data.lower()
+    return any(word in lower for word in _RELEVANT)
 
 
 def _decoded(data: bytes) -> str:

@@ -53,7 +53,7 @@ def collect_facts(source: Source, text: str, matches: Sequence[RuleMatch], *, pa
     return FileFacts(
         module=source.module,
         package=package,
-        lines=text.count("\n") + (not text.endswith("\n")),
+        lines=line_count(text),
         matches=tuple(matches),
         allows=tuple(find_allow_comments(text)),
         region_starts=tuple(region_starts(source)),
@@ -62,6 +62,11 @@ def collect_facts(source: Source, text: str, matches: Sequence[RuleMatch], *, pa
         may_capture=may_capture(source),
         symbols_json=json.dumps(_symbols_data(source), separators=(",", ":")),
     )
+
+
+def line_count(text: str) -> int:
+    """Return the number of lines of a file."""
+    return text.count("\n") + (not text.endswith("\n"))
 
 
 def _passed_functions(source: Source) -> Iterator[PassedFunction]:

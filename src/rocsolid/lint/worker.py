@@ -17,7 +17,7 @@ from rocsolid.lint.check_file import check_text
 from rocsolid.lint.fact_cache import cache_key
 from rocsolid.lint.facts import FileFacts, summary_json
 
-_FILES_PER_COLLECTION = 200  # files between two garbage collections
+_FILES_PER_COLLECTION = 1000  # files between two garbage collections
 
 
 def main() -> None:
