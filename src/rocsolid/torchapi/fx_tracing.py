@@ -9,15 +9,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
-from rocsolid.torchapi.private_api import AttributePatch, private_name
+from rocsolid.torchapi.private_api import FOR_OTHER_THREADS, AttributePatch, private_name
 
 _WITHOUT = "rs.optimize(progressive=True): a call can fail while the model is traced in the background"
 _PATCH_METHOD = private_name("torch.fx._symbolic_trace", "_Patcher.patch_method", "2.0..", without=_WITHOUT)
 # From 2.14 on, torch has such a flag for each thread.
 _FLAG = private_name("torch.fx._symbolic_trace", "_is_fx_tracing_flag", "2.0..2.13", without=_WITHOUT)
-_ORIGINAL: Final = "__rocsolid_outside_of_trace__"
 _lock = threading.Lock()
 _patches: list[AttributePatch | None] = []  # one for each thread that needs it; only the first is a patch
 
@@ -55,16 +54,9 @@ def _for_one_thread(patch_method: Callable[..., Any]) -> Callable[..., Any]:
             return (new_fn if threading.get_ident() == thread else original)(*args, **kwargs)
 
         functools.update_wrapper(in_one_thread, new_fn)
-        setattr(in_one_thread, _ORIGINAL, original)
+        setattr(in_one_thread, FOR_OTHER_THREADS, original)
         if _FLAG.find() is True:  # set back by torch at the end of the trace
             setattr(sys.modules[_FLAG.module], _FLAG.attribute, _InThisThread())
         return patch_method(patcher, cls, name, in_one_thread, *args, **kwargs)
 
     return patch
-
-
-def outside_of_traces(method: Any) -> Any:
-    """Return the method that a trace of a thread has replaced, or the method itself."""
-    while hasattr(method, _ORIGINAL):
-        method = getattr(method, _ORIGINAL)
-    return method

@@ -17,7 +17,15 @@ from rocsolid.errors import UnsupportedTorchError
 from rocsolid.model.log import log as _log
 from rocsolid.model.release import Span, span
 
+FOR_OTHER_THREADS: Final = "__rocsolid_for_other_threads__"  # of a method that a thread has patched for itself alone
 _ABSENT: Final = object()
+
+
+def method_of_other_threads(method: Any) -> Any:
+    """Return what other threads call in place of a method that a thread has patched for itself alone."""
+    while hasattr(method, FOR_OTHER_THREADS):
+        method = getattr(method, FOR_OTHER_THREADS)
+    return method
 
 
 class AttributePatch:

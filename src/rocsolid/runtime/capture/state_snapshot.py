@@ -31,8 +31,8 @@ from rocsolid.runtime.capture.reachable_state import (
     identical,
     same_value,
 )
-from rocsolid.torchapi.fx_tracing import outside_of_traces
 from rocsolid.torchapi.graphs.replay_checks import address_comparison, dict_version, tensor_check, write_count
+from rocsolid.torchapi.private_api import method_of_other_threads
 
 _MAX_SAVED_BYTES: Final = 256 * 2**20  # buffers up to this total are saved whether a write to them was seen or not
 _MAX_COMPARED_CPU_BYTES: Final = 2**16  # of a CPU tensor; of a larger one only the version counter is compared
@@ -326,7 +326,7 @@ def _ignored_keys(watched: WatchedDict) -> frozenset[str]:
 
 def _value_now(watched: WatchedDict, value: Any) -> Any:
     """Return a value of a dictionary; for a method that another thread has patched for itself alone, the method of this thread."""
-    return outside_of_traces(value) if watched.owner is torch.nn.Module else value
+    return method_of_other_threads(value) if watched.owner is torch.nn.Module else value
 
 
 def _dict_changes(watched: WatchedDict, copy: dict[Any, Any]) -> list[Change]:
