@@ -48,6 +48,14 @@ def test_the_bar_is_shorter_where_the_line_would_not_fit() -> None:
     assert len(step_line(step, 34.0, bar=True, columns=119)) == len(f"1 of 2, 34 s: {step.what}") + 23
 
 
+def test_the_remaining_time_does_not_rise_while_a_step_runs() -> None:
+    step = Step(what="trial 3", done=2, total=6)
+    left = [step_line(step, 10.0 + s, step_s=s) for s in (0.0, 3.0, 5.0, 60.0)]
+    assert [line.split(", ")[2] for line in left] == [f"about {s} s left: trial 3" for s in (20, 17, 15, 15)]
+    uneven = Step(what="compiling", done=2, total=6, alike=False)
+    assert step_line(uneven, 10.0) == "3 of 6, 10 s: compiling"
+
+
 def test_every_long_call_takes_the_same_progress_argument() -> None:
     for function in (rs.optimize, rs.tune, rs.ab, rs.dryrun, rs.verify, rs.probe):
         assert inspect.signature(function).parameters["progress"].default is False, function.__name__

@@ -56,7 +56,7 @@ def profile_workload(
 
     Without a GPU, allocations are recorded, too.
     """
-    on_step(Step(what="loading the workload", total=4))
+    on_step(Step(what="loading the workload", total=4, alike=False))
     workload = load_workload(workload) if isinstance(workload, str) else workload
     import torch
     from torch import profiler
@@ -64,7 +64,7 @@ def profile_workload(
     from rocsolid.torchapi.graphs.graph_marks import graphs_marked
 
     synchronize = torch.cuda.synchronize if torch.cuda.is_available() else _do_nothing
-    on_step(Step(what=f"{warmups} warm-up calls", done=1, total=4))
+    on_step(Step(what=f"{warmups} warm-up calls", done=1, total=4, alike=False))
     for _ in range(warmups):
         workload()
     synchronize()
@@ -75,7 +75,7 @@ def profile_workload(
             f"recorded without stacks: one call of the workload makes {calls:,} Python calls, and stacks are recorded for "
             f"{_MAX_PYTHON_CALLS:,} at most; give a smaller part of the program, or fewer steps"
         )
-    on_step(Step(what=f"recording {steps} calls", done=2, total=4))
+    on_step(Step(what=f"recording {steps} calls", done=2, total=4, alike=False))
     plain = _step_times(workload, synchronize, steps)
     activities = [profiler.ProfilerActivity.CPU]
     activities += [profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
@@ -93,7 +93,7 @@ def profile_workload(
         synchronize()
         recorder.step()
         profiled = _step_times(workload, synchronize, steps, recorder.step)
-    on_step(Step(what=f"writing {file}", done=3, total=4))
+    on_step(Step(what=f"writing {file}", done=3, total=4, alike=False))
     file.parent.mkdir(parents=True, exist_ok=True)
     recorder.export_chrome_trace(str(file))
     return ProfiledRun(

@@ -76,12 +76,12 @@ def verify(  # noqa: PLR0913 - all but three are keywords
     )
     examples = to_examples(inputs)
     with steps_for(progress) as on_step:
-        on_step(Step(what="running eager and the model in higher precision", total=3))
+        on_step(Step(what="running eager and the model in higher precision", total=3, alike=False))
         baseline = measure_baseline(reference, examples, Cases(seeds=seeds, scales=tuple(scales)), tolerance)
-        on_step(Step(what="running the candidate", done=1, total=3))
+        on_step(Step(what="running the candidate", done=1, total=3, alike=False))
         check = baseline.check("candidate", candidate)
         if culprit:
-            on_step(Step(what="looking for the first operator that is wrong", done=2, total=3))
+            on_step(Step(what="looking for the first operator that is wrong", done=2, total=3, alike=False))
             check = with_culprit(check, baseline, candidate)
     return VerifyReport(
         name=getattr(candidate, "__name__", type(candidate).__name__),

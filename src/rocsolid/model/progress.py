@@ -12,6 +12,7 @@ class Step:
     done: int = 0  # steps that have ended
     total: int = 0  # 0 if it is not known
     best: str = ""  # the best result so far
+    alike: bool = True  # the steps take about as long as each other, so the remaining time can be estimated
 
 
 OnStep = Callable[[Step], None]

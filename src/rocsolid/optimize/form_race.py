@@ -111,7 +111,7 @@ class FormRace:
         kept_s = 0.0  # for the graph of eager
         for index, raced in enumerate(sorted(forms, key=lambda x: _SETUP_ORDER.index(x.form))):
             what = "running eager" if raced.form is Form.EAGER else f"setting up and verifying {raced.label!r}"
-            self.on_step(Step(what=what, done=index, total=len(forms) + 1))
+            self.on_step(Step(what=what, done=index, total=len(forms) + 1, alike=False))
             form_deadline = deadline if raced.form is Form.EAGER_GRAPH else deadline - kept_s
             if why := self._takes_too_long(raced, forms, form_deadline):
                 raced.result = replace(raced.result, why=why)
@@ -183,7 +183,8 @@ class FormRace:
             tried.result = replace(tried.result, why=_too_long(expected_s, remaining_s))
             return replace(outcome, forms=forms)
         number = list(tried_settings).index(tried_setting.decision.id)
-        self.on_step(Step(what=f"setting up and verifying {tried.label!r}", done=number, total=len(tried_settings)))
+        what = f"setting up and verifying {tried.label!r}"
+        self.on_step(Step(what=what, done=number, total=len(tried_settings), alike=False))
         prepare(tried, self.examples, self.expected, deadline)
         if not tried.eligible:
             return replace(outcome, forms=forms)

@@ -23,6 +23,7 @@ _TIMED_OUT: Final = 124  # the exit code
 _BAR_CHARS: Final = 20
 _MIN_BAR_CHARS: Final = 5
 _MIN_STEPS_FOR_ESTIMATE: Final = 2
+_UNLIMITED: Final = 200  # columns
 
 
 def step_line(
@@ -30,20 +31,22 @@ def step_line(
     elapsed_s: float,
     *,
     phase_s: float | None = None,
+    step_s: float = 0.0,
     budget_s: float = 0.0,
     bar: bool = False,
-    columns: int = 200,
+    columns: int = _UNLIMITED,
 ) -> str:
     """Return the line for a step: bar, k of n, elapsed and remaining time, what is tried, the best so far.
 
-    `phase_s` is the time since the first of the `step.total` steps; by default, all the elapsed time. Where the line would not fit
-    into the columns, the bar is shorter or left out.
+    `phase_s` is the time since the first of the `step.total` steps; by default, all the elapsed time. `step_s` is the time since this
+    step began. Where the line would not fit into the columns, the bar is shorter or left out.
     """
     parts = [f"{min(step.done + 1, step.total)} of {step.total}"] if step.total else []
     parts.append(f"{elapsed_s:.0f} s" + (f" of {budget_s:.0f} s" if budget_s else ""))
-    if step.total and step.done >= _MIN_STEPS_FOR_ESTIMATE and not budget_s:
-        per_step_s = (elapsed_s if phase_s is None else phase_s) / step.done
-        parts.append(f"about {per_step_s * (step.total - step.done):.0f} s left")
+    if step.total and step.done >= _MIN_STEPS_FOR_ESTIMATE and step.alike and not budget_s:
+        per_step_s = (elapsed_s - step_s if phase_s is None else phase_s - step_s) / step.done
+        left_s = per_step_s * (step.total - step.done) - min(step_s, per_step_s)
+        parts.append(f"about {left_s:.0f} s left")
     share = step.done / step.total if step.total else elapsed_s / budget_s if budget_s else 0.0
     text = f"{', '.join(parts)}: {step.what}" + (f"; best so far: {step.best}" if step.best else "")
     chars = min(_BAR_CHARS, columns - len(text) - len("[] "))
@@ -57,24 +60,32 @@ def show_steps(
     *, budget_s: float = 0.0, deadline_s: float | None = None, stacks: Callable[[], str] = str
 ) -> Iterator[OnStep]:
     """Show the steps that are passed to the yielded function, while the block runs."""
-    started = phase_started = time.monotonic()
+    started = phase_started = step_started = time.monotonic()
     current: Step | None = None
 
     def on_step(step: Step) -> None:
-        nonlocal current, phase_started
+        nonlocal current, phase_started, step_started
+        now = time.monotonic()
         if current is None or current.total != step.total or step.done < current.done:
-            phase_started = time.monotonic()
+            phase_started = now
+        if current is None or current.total != step.total or step.done != current.done:
+            step_started = now
         current = step
 
     def line() -> str:
         if current is None:
             return ""
         now = time.monotonic()
-        elapsed_s, phase_s = now - started, now - phase_started
-        if not sys.stderr.isatty():
-            return step_line(current, elapsed_s, phase_s=phase_s, budget_s=budget_s)
-        columns = _columns()
-        return step_line(current, elapsed_s, phase_s=phase_s, budget_s=budget_s, bar=True, columns=columns)
+        is_terminal = sys.stderr.isatty()
+        return step_line(
+            current,
+            now - started,
+            phase_s=now - phase_started,
+            step_s=now - step_started,
+            budget_s=budget_s,
+            bar=is_terminal,
+            columns=_columns() if is_terminal else _UNLIMITED,
+        )
 
     with progress(line, deadline_s=deadline_s, stacks=stacks):
         yield on_step
