@@ -18,6 +18,7 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict
 from rocsolid.model.setting import Condition
 from rocsolid.probe import active_programs, private_names
+from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.prove import check as check_module
 from rocsolid.prove import costs, facts, gpu, problems, runtime, settings
 from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, all_claims, load_checks
@@ -53,7 +54,9 @@ def a_setting() -> list[ClaimVerdict]:
 
 def a_profile() -> list[ClaimVerdict]:
     asked = replace(claim("setting:inductor.memory_planning/safe"), refs=("inductor.memory_planning", "safe", "True"))
-    return [only(settings.profiles(Task(claims=(asked,), argument="", env=CPU)))]
+    return [
+        only(settings.profiles(Task(claims=(asked,), argument="", env=quick_environment())))
+    ]  # a plan is for this machine
 
 
 def a_variable(monkeypatch: pytest.MonkeyPatch) -> list[ClaimVerdict]:
