@@ -31,7 +31,7 @@ from rocsolid.runtime.capture.graph_cache import MAX_SHORT_LIVED, CaptureStats, 
 from rocsolid.runtime.capture.inputs import PaddedBuffer
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.outputs import copy_into_out
-from rocsolid.runtime.capture.reachable_state import collect_reachable
+from rocsolid.runtime.capture.reachable_state import ReachableState, collect_reachable
 from rocsolid.runtime.capture.state_snapshot import (
     InitialState,
     LayoutSnapshot,
@@ -103,7 +103,7 @@ class Captured:
         self._tried_again: set[Hashable] = (
             set()
         )  # the keys of calls whose first run had an effect that the second may not have
-        self._own_device: Any = None  # of the tensors that the function reaches, for calls without tensors
+        self._own_device: Any = None  # the GPU of the tensors that the function reaches, for calls without tensors
         self._frozen = self._closed = False
         self._later_check: threading.Thread | None = None
         self._backend_name = options.backend
@@ -418,7 +418,9 @@ class Captured:
 
     def _parse(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         if self._modules is None:
-            self._modules = [weakref.ref(module) for _, module in collect_reachable(function).named_modules]
+            reached = collect_reachable(function)
+            self._modules = [weakref.ref(module) for _, module in reached.named_modules]
+            self._own_device = _gpu_of(reached)
         call = parse_call(
             self._parameters,
             args,
@@ -429,11 +431,10 @@ class Captured:
         )
         if call.tensors or not torch.cuda.is_available():
             return call
-        if self._own_device is None:
-            reached = collect_reachable(function, call.identity_arguments).tensors
-            on_gpu = (ref.value.device for ref in reached if ref.value.device.type == "cuda")
-            self._own_device = next(on_gpu, torch.device("cpu"))
-        return replace(call, own_device=self._own_device)
+        device = self._own_device
+        if device is None and call.identity_objects:
+            device = _gpu_of(collect_reachable(None, call.identity_arguments))
+        return replace(call, own_device=device)
 
     def _add_fast_path(self, call: Call, entry: Entry) -> None:
         """Make calls of the same form use the fast path."""
@@ -735,6 +736,11 @@ def _inside_capture() -> Iterator[None]:
 
 def _stream_is_capturing() -> bool:
     return bool(torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def _gpu_of(state: ReachableState) -> Any:
+    """Return the GPU of the first tensor that is on one; None if there is none."""
+    return next((ref.value.device for ref in state.tensors if ref.value.device.type == "cuda"), None)
 
 
 def _refuse_mixed_devices(call: Call) -> None:
