@@ -1,5 +1,7 @@
 """A server that captures its CUDA graphs at start-up, never during a request, and exports metrics about them.
 
+Without a GPU, the backend "record" replays the operators of each call on the CPU: it works the same way, but is not faster.
+
 pip install fastapi uvicorn
 uvicorn --app-dir examples serve_with_fastapi:app
 curl localhost:8000/embed -H 'content-type: application/json' -d '{"ids": [3, 1, 4]}'

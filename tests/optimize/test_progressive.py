@@ -1,5 +1,6 @@
 """Progressive optimization: calls work immediately, and use the compiled form when it is ready and correct."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,14 +10,18 @@ import pytest
 from tests.support import ROOT, clean_environ, run_python, running
 
 import rocsolid as rs
+from rocsolid.model.environment import CheckResult, CheckStatus
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome
 
 pytest.importorskip("torch")
 import torch
 
+from rocsolid.api import optimize as optimize_module
+from rocsolid.api import safety
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.progressive import Progressive
+from rocsolid.runtime import compile_in_child
 
 pytestmark = pytest.mark.torch
 
@@ -58,6 +63,47 @@ def test_calls_work_while_compiling_and_then_use_the_compiled_form() -> None:
         report
     )
     assert min(_call_time_s(fast, x) for _ in range(20)) < 0.003
+
+
+def test_the_report_says_whether_the_model_is_still_being_compiled() -> None:
+    ready = threading.Event()
+
+    def compile_when_told() -> Any:
+        assert ready.wait(60)
+        return lambda x: x + x
+
+    fast = progressive(compile_when_told)
+    before = fast.report()
+    ready.set()
+    assert fast.wait(60)
+    assert (before.in_progress, fast.report().in_progress) == (True, False)
+    assert (before.counters()["rocsolid_optimizing"], fast.report().counters()["rocsolid_optimizing"]) == (1, 0)
+    assert fast.report().longest_call_ms is None
+    assert "slowest call" not in str(fast.report()), "the model was not called meanwhile"
+
+
+def test_all_examples_are_compiled_in_one_child_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+
+    def run_here(command: Any, _deadline_s: float) -> CheckResult:
+        commands.append(command)
+        compile_in_child.main(command[3])
+        return CheckResult(name="", status=CheckStatus.OK)
+
+    shapes = []
+
+    class Compiled(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, *, scale: float = 1.0) -> Any:
+            shapes.append((tuple(x.shape), scale))
+            return x * scale
+
+    monkeypatch.setattr(torch, "compile", lambda _model, **_: Compiled())
+    monkeypatch.setattr(safety, "_run_in_child", run_here)
+    examples = [Example((torch.ones(n),), {"scale": float(n)}) for n in (1, 4, 7)]
+    plan = rs.resolve("fast")
+    assert not optimize_module._compile_in_child(torch.nn.Identity(), examples, plan, 60.0)
+    assert len(commands) == 1
+    assert shapes == [((n,), float(n)) for n in (1, 4, 7)]
 
 
 def test_graph_of_eager_is_captured_before_the_first_request() -> None:

@@ -338,9 +338,8 @@ def _race_in_child(
 def _compile_in_child(model: Callable[..., Any], examples: Sequence[Example], plan: Plan, deadline_s: float) -> str:
     """Compile the model for every example in a child process; return why that failed, or "" if it worked or could not be tried."""
     options, _ = choose_options(plan, None, None)
-    for example in examples:
-        call = (model, example.args, example.kwargs)
-        task = {"compile": {"options": options}, "background": True}
-        if failure := try_in_child_process("compiling", task, call, deadline_s):
-            return failure
-    return ""
+    first, *others = examples
+    # All in one process and in the same order as here: a second size makes torch compile for any size.
+    more_calls = [(example.args, dict(example.kwargs)) for example in others]
+    task = {"compile": {"options": options}, "background": True, "more_calls": more_calls}
+    return try_in_child_process("compiling", task, (model, first.args, first.kwargs), deadline_s)

@@ -16,6 +16,7 @@ _HELP: Final = {
     "rocsolid_graph_bytes": "GPU memory of these graphs",
     "rocsolid_eager_calls_total": "calls that ran in eager, by reason",
     "rocsolid_form": "the form of the model that was chosen",
+    "rocsolid_optimizing": "1 while the model is being compiled in the background",
     "rocsolid_form_not_in_use": "1 if the model runs in eager instead of the form that was chosen",
     "rocsolid_late_compiles_total": "compiles within calls that differ from the examples",
     "rocsolid_refused_compiles_total": "calls that ran in eager instead of being compiled",

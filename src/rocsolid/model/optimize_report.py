@@ -93,6 +93,7 @@ class OptimizeReport(NotebookResult):
     )
     graphs_captured: int = 0  # graphs that rocsolid has captured in this process so far
     unused_because: str = ""  # why the model runs in eager now instead of the chosen form: it has changed
+    in_progress: bool = False  # the model is still being compiled in the background
     longest_call_ms: float | None = None  # the slowest call of the model while it was compiled in the background
     late_compiles: int = 0  # compiles within calls, since the form is in use: these calls differed from the examples
     unchecked: bool = False  # `verify=rs.every(n)` was given, and the chosen form has no replays that it could compare
@@ -109,6 +110,7 @@ class OptimizeReport(NotebookResult):
         return {
             f'rocsolid_form{{form="{form}"}}': 1,
             "rocsolid_form_not_in_use": int(bool(self.unused_because)),
+            "rocsolid_optimizing": int(self.in_progress),
             "rocsolid_late_compiles_total": self.late_compiles,
             "rocsolid_refused_compiles_total": self.refused_compiles,
         }
@@ -116,6 +118,8 @@ class OptimizeReport(NotebookResult):
     def notes(self) -> list[str]:
         """Return sentences about where the forms were measured, and about the calls since the form is in use."""
         notes = [f"the forms were measured in {self.raced_in}"] if self.raced_in else []
+        if self.example_count > 1 and any(form.timing for form in self.forms):
+            notes.append(f"each time is for {self.example_count} calls, one with each example")
         if self.graphs_captured > 1:
             notes.append(f"{self.graphs_captured} graphs were captured in this process: {SLOW_REPLAYS}")
         elif self.graphs_captured:

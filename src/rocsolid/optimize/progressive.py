@@ -85,7 +85,8 @@ class Progressive(Optimized):
 
     def report(self) -> OptimizeReport:
         """Return the results so far, with the slowest call of the model while it was compiled in the background."""
-        return replace(super().report(), longest_call_ms=self._longest_call_s * 1e3)
+        longest_call_ms = self._longest_call_s * 1e3 if self._longest_call_s else None
+        return replace(super().report(), in_progress=not self._done.is_set(), longest_call_ms=longest_call_ms)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the background work has ended; return False if the timeout was reached before."""
@@ -111,7 +112,12 @@ class Progressive(Optimized):
             self._done.set()
 
     def _compile_and_race(self) -> None:
-        failure = self._trial() if self._trial is not None else ""
+        failure = ""
+        if self._trial is not None:
+            name, started = self._report.name, time.perf_counter()
+            _log.info("%s: is being compiled in a child process", name)
+            failure = self._trial()
+            _log.info("%s: the child process ended after %.0f s", name, time.perf_counter() - started)
         if failure:
             _log.warning("%s", failure)
             self._keep_form(failure)

@@ -50,7 +50,7 @@ def try_in_child(
     """Compile or capture the call once in a child process and return the result; the status is SKIPPED if the call cannot be pickled.
 
     `task` is `{"compile": arguments of torch.compile}` or `{"capture": capture options}`. With `"background": True` the child process has
-    a low priority.
+    a low priority. `"more_calls"` are further arguments for which the compiled function is called.
     """
     try:
         with saved_call(model, args, kwargs, task) as file:
@@ -84,7 +84,9 @@ def main(file: str) -> None:
             for _ in range(2):
                 captured(*document["args"], **document["kwargs"])
         else:
-            torch.compile(document["model"], **document["compile"])(*document["args"], **document["kwargs"])
+            compiled = torch.compile(document["model"], **document["compile"])
+            for args, kwargs in [(document["args"], document["kwargs"]), *document.get("more_calls", ())]:
+                compiled(*args, **kwargs)
 
 
 if __name__ == "__main__":
