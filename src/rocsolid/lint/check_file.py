@@ -18,7 +18,8 @@ _RELEVANT: Final = (
     b"torch", b"cuda", b"triton", b"environ", b".item(", b".cpu(", b".numpy(", b".tolist(", b".compile(", b".replay(", b"rocm", b"amd",
     b"nvidia", b"hsa_", b"hip", b"gfx", b"warp", b"float8", b"miopen", b"nccl", b"rccl", b"getenv", b"putenv", b"import_module",
     b"max-autotune", b"reduce-overhead", b"nvcc", b"pynvml", b"nvtx", b"nvmath", b"tensorrt", b"cutlass", b"flash_attn", b"flashinfer",
-    b"deep_gemm", b"cudf", b"cuml", b"apex_c", b"amp_c", b"rocsolid",
+    b"deep_gemm", b"cudf", b"cuml", b"apex_c", b"amp_c", b"rocsolid", b"tensor", b".shape", b".sum(", b".mean(", b".max(", b".min(",
+    b".any(", b".all(", b".norm(", b".clamp(", b".view(",
 )  # fmt: skip
 _MAX_LINE_CHARACTERS: Final = 160  # of a source line in a report
 _MAX_MARKED_COLUMN: Final = 1000  # a line is kept up to the end of the marked expression
