@@ -124,6 +124,16 @@ def test_the_page_of_forms_says_that_times_of_different_lines_come_from_differen
     assert note not in optimize_html(report_of(eager))
 
 
+def test_a_long_label_fits_into_the_plot_of_forms() -> None:
+    settings = {"inductor.cpp_wrapper": True, "inductor.max_autotune_gemm": True}
+    timing = Timing(median_ms=1.0, low_ms=0.9, high_ms=1.1, samples=15)
+    tried = FormResult(form=Form.COMPILED, outcome=FormOutcome.CHOSEN, settings=settings, timing=timing)
+    page = optimize_html(report_of(tried))
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", page)
+    assert max(map(len, labels)) == 34
+    assert "max_autotune_gemm=True" in page
+
+
 def test_a_long_note_is_wrapped_at_words_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

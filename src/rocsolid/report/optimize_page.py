@@ -9,6 +9,7 @@ from rocsolid.report.sortable_table import Cell, sizes, sortable, times
 
 _EMPTY: Final[Cell] = ("", float("inf"))
 _WIDTH, _ROW_HEIGHT, _LABEL_WIDTH = 900, 34, 260  # of the plot, in pixels
+_MAX_LABEL: Final = 34  # characters; the table below has the whole text
 
 
 def optimize_html(report: OptimizeReport) -> str:
@@ -72,7 +73,15 @@ def _plot(report: OptimizeReport) -> Html | None:
         fill = "var(--accent, #2f6db5)" if result.outcome is FormOutcome.CHOSEN else "#9aa4b2"
         label_x, low_x, high_x = _LABEL_WIDTH - 10, f"{_LABEL_WIDTH + low:.1f}", f"{_LABEL_WIDTH + high:.1f}"
         lines += [
-            tag("text", result.label, x=label_x, y=top + 14, text_anchor="end", font_size=13, fill="currentColor"),
+            tag(
+                "text",
+                _short(result.label),
+                x=label_x,
+                y=top + 14,
+                text_anchor="end",
+                font_size=13,
+                fill="currentColor",
+            ),
             tag("rect", x=_LABEL_WIDTH, y=top, width=f"{bar:.1f}", height=18, rx=3, fill=fill),
             tag("line", x1=low_x, x2=high_x, y1=top + 9, y2=top + 9, stroke="currentColor", stroke_width=2),
         ]
@@ -85,3 +94,7 @@ def _plot(report: OptimizeReport) -> Html | None:
         role="img",
         aria_label="median time of each form",
     )
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= _MAX_LABEL else f"{label[: _MAX_LABEL - 1]}…"
