@@ -94,15 +94,6 @@ def test_race_respects_its_budget_but_runs_three_rounds() -> None:
     assert time.perf_counter() - begun < 20  # all rounds take 50
 
 
-def test_a_race_with_rest_makes_one_call_at_a_time_and_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[float | str] = []
-    monkeypatch.setattr(time, "sleep", events.append)
-    found = race({"one": lambda: events.append("call")}, rounds=4, warmups=1, rest=2.0)
-    calls, pauses = events[::2], events[1::2]
-    assert calls == ["call"] * 9, "a warm-up, and in each round one call and one to compare it with"
-    assert all(any(pause == pytest.approx(2e-3 * ms) for pause in pauses) for ms in found.samples_ms["one"])
-
-
 def test_times_are_printed_in_a_fitting_unit() -> None:
     assert str(Timing(median_ms=0.0123, low_ms=0.012, high_ms=0.013, samples=9)) == "12.3 µs [12.0 µs, 13.0 µs]"
     assert str(Timing(median_ms=12.34, low_ms=12, high_ms=1300, samples=9)) == "12.3 ms [12 ms, 1.3 s]"

@@ -53,28 +53,16 @@ def race(
     budget_s: float = 20.0,
     warmups: int = 3,
     seed: int = 0,
-    rest: float = 0.0,
     on_round: Callable[[int, Mapping[str, Sequence[float]]], None] = lambda *_: None,
 ) -> Race:
     """Time the callables; the first one is the baseline.
 
     The race ends early when the budget is used up, but not before three rounds. On a GPU the time is taken with GPU events.
-    `on_round` is called before each round, with its index and the samples so far. With `rest`, a sample is one call, and a pause of
-    `rest` times its duration follows: other threads use the device meanwhile.
+    `on_round` is called before each round, with its index and the samples so far.
     """
     baseline = next(iter(callables))
     clock = select_clock()
-
-    def sample(call: Callable[[], Any], calls: int) -> float:
-        sample_ms = clock.sample(call, calls)
-        time.sleep(rest * sample_ms * 1e-3)
-        return sample_ms
-
-    if rest:
-        for call in callables.values():
-            for _ in range(warmups):
-                sample(call, 1)
-    calls = {name: 1 if rest else calls_per_sample(call, warmups) for name, call in callables.items()}
+    calls = {name: calls_per_sample(call, warmups) for name, call in callables.items()}
     # The key under which samples are stored, and the callable that is timed.
     runs = [*((name, name) for name in callables), (_CONTROL, baseline)]
     samples: dict[str, list[float]] = {key: [] for key, _ in runs}
@@ -86,7 +74,7 @@ def race(
         on_round(index, samples)
         rng.shuffle(runs)
         for key, name in runs:
-            samples[key].append(sample(callables[name], calls[name]))
+            samples[key].append(clock.sample(callables[name], calls[name]))
     control = tuple(samples.pop(_CONTROL))
     return Race(
         samples_ms={name: tuple(samples[name]) for name in callables},

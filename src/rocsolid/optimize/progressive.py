@@ -26,7 +26,7 @@ from rocsolid.runtime.background_thread import considerate_thread, run_in_backgr
 from rocsolid.runtime.capture.captured import Captured
 from rocsolid.torchapi.fx_tracing import traces_in_one_thread
 
-_RACE_LIMITS: Final = RaceLimits(seconds=10.0, rounds=40, rest=2.0)  # requests are answered meanwhile
+_RACE_LIMITS: Final = RaceLimits(seconds=5.0, rounds=15)
 Trial = Callable[[], str]  # compiles in a child process; returns why that failed, or ""
 
 

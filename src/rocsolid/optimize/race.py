@@ -35,7 +35,6 @@ class RaceLimits:
 
     seconds: float
     rounds: int
-    rest: float = 0.0  # pauses between the samples, as a multiple of their duration
 
 
 @dataclass(kw_only=True)
@@ -238,7 +237,7 @@ def run_race(
         text = f"{best!r}, {medians[best]:.3g} ms" if best else ""
         on_step(Step(what=what, done=index, total=limits.rounds, best=text))
 
-    return race(calls, rounds=limits.rounds, budget_s=limits.seconds, rest=limits.rest, on_round=on_round)
+    return race(calls, rounds=limits.rounds, budget_s=limits.seconds, on_round=on_round)
 
 
 def choose_winner(forms: Sequence[RacedForm], times: Race) -> tuple[RacedForm, str]:
