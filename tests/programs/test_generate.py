@@ -646,7 +646,18 @@ def test_compiled_step_that_runs_in_eager_is_not_called_compiled(backend: str) -
     assert "unchanged  compiled step: cache 1 × 256:" in pair.explained()
 
 
-def test_optimize_compiles_the_decode_step_only_with_a_limit() -> None:
+@pytest.mark.parametrize("limit", [None, 1e-3])
+def test_optimize_passes_on_the_limit(limit: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(integration, "optimize_generate", lambda *_, **options: given.update(options))
     model = Pair("llama", "record").plain
-    assert rs.optimize(copy.deepcopy(model)).rocsolid.compiles_steps is False
-    assert rs.optimize(copy.deepcopy(model), limit=1e-3).rocsolid.compiles_steps is True
+    rs.optimize(model, limit=limit)
+    assert given["limit"] == limit
+    assert isinstance(given["compile_model"](model), torch.nn.Module)
+
+
+def test_without_a_limit_nothing_is_compiled(backend: str) -> None:
+    pair = Pair("llama", backend)
+    pair.fast = pair.optimize(copy.deepcopy(pair.plain), compile_model=lambda _: pytest.fail("compiled"))
+    pair.same()
+    assert "compiled step" not in pair.explained()

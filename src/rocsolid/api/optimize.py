@@ -138,8 +138,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
 
         capture_function = partial(_capture_function, buckets=buckets, verify=verify)
         compile_model = partial(_compile_for_fixed_sizes, profile=profile, plan=plan, deadline_s=budget_s)
-        compile_step = (compile_model, limit) if limit is not None else None
-        program = _optimize_program(model, capture_function, from_first_call, compile_step)
+        program = _optimize_program(model, capture_function, from_first_call, compile_model, limit)
         return from_first_call(model) if program is None else program
     examples = to_examples(example_inputs)
 
@@ -241,17 +240,14 @@ def _optimize_program(
     program: Any,
     capture_function: Callable[..., Captured],
     optimize_part: Callable[[Any], Any],
-    compile_step: tuple[Callable[[Any], Any], float] | None,
+    compile_model: Callable[[Any], Any],
+    limit: float | None,
 ) -> Any:
-    """Optimize a program of another library that makes several calls of models; None if this is none.
-
-    `compile_step` is for `generate`: how to compile the decode step, and how much its logits may differ.
-    """
+    """Optimize a program of another library that makes several calls of models; None if this is none."""
     if "transformers" in sys.modules and hasattr(program, "generate"):
         from rocsolid.integrations import transformers
 
         if transformers.is_generator(program):
-            compile_model, limit = compile_step or (None, 0.0)
             return transformers.optimize_generate(program, capture_function, compile_model=compile_model, limit=limit)
     if "diffusers" in sys.modules and hasattr(program, "components"):
         from rocsolid.integrations import diffusers

@@ -18,6 +18,7 @@ from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
 
 from rocsolid.errors import UsageError, first_line
 from rocsolid.integrations.decoding import Choice, TokenStep, decode, model_inputs, same_inputs, token_name, why_in_loop
+from rocsolid.model.log import log as _log
 from rocsolid.model.program_report import ProgramPart, ProgramReport
 from rocsolid.numerics import relative_error
 from rocsolid.runtime.capture.captured import Captured
@@ -54,12 +55,12 @@ def optimize_generate(
     capture: Capture,
     *,
     compile_model: Callable[[Any], Any] | None = None,
-    limit: float = 0.0,
+    limit: float | None = None,
     devices: Sequence[str] = ("cuda",),
 ) -> Any:
     """Return the model with a faster `generate`.
 
-    With `compile_model`, decode steps use the compiled model if its logits differ from those of eager by at most `limit`, relative L2.
+    With a `limit`, decode steps use the compiled model if its logits differ from those of eager by at most so much, relative L2.
     `devices` are the types of device on which `capture` makes graphs.
     """
     if _has_adapters(model):  # its `generate`, `explain` and `undo` are those of the model inside
@@ -77,7 +78,7 @@ def optimize_generate(
             "fix: upgrade transformers, or pass example inputs: rs.optimize(model, example)"
         )
         raise UsageError(msg)
-    compiled_step = _CompiledStep(model, compile_model, limit) if compile_model is not None else None
+    compiled_step = _CompiledStep(model, compile_model(model), limit) if compile_model and limit is not None else None
     return wrap_module(_Generation(model, capture, compiled_step, devices), GeneratingModel, ("explain", "undo"))
 
 
@@ -287,11 +288,6 @@ class _Generation:
         found.cache.reset()
         return found
 
-    @property
-    def compiles_steps(self) -> bool:
-        """Whether decode steps may use the compiled model."""
-        return self._compiled_step is not None
-
     def step_model(self, slot: "_Slot", tokens: Any, inputs: dict[str, Any]) -> Any:
         """Return what the captured steps of this cache call: the compiled model or the model."""
         if self._compiled_step is None:
@@ -423,9 +419,9 @@ class _Generation:
 class _CompiledStep:
     """The compiled model for decode steps. For each size of cache it is compiled and compared with eager once."""
 
-    def __init__(self, model: Any, compile_model: Callable[[Any], Any], limit: float) -> None:
+    def __init__(self, model: Any, compiled: Any, limit: float) -> None:
         self._model = model
-        self._compiled = compile_model(model)
+        self._compiled = compiled
         self._limit = limit
         self._lock = threading.Lock()
         self._results: dict[str, tuple[bool, str]] = {}  # by size: whether it is used, and its error or why not
@@ -433,21 +429,28 @@ class _CompiledStep:
     def compiled_or_plain(self, slot: "_Slot", tokens: Any, inputs: dict[str, Any]) -> Any:
         """Compare the logits of the next step, and return the compiled model if they are close enough; else the plain one."""
         named = model_inputs({**inputs, token_name(slot.outer): tokens[:, -1:]})
-        used, found = False, ""
+        size = f"{slot.rows} × {slot.bucket}"
+        used = False
         with self._lock:
+            _log.info("%s: compiling the decode step for a cache of %s tokens", type(self._model).__name__, size)
             try:
                 want, got = (self._logits(model, slot, named) for model in (self._model, self._compiled))
                 error = relative_error(got, want)
-                used, found = (
-                    error <= self._limit,
-                    f"relative error {error:.1e} against eager, {self._limit:g} is allowed",
-                )
+                used = error <= self._limit
+                found = f"relative error {error:.1e} against eager, {self._limit:g} is allowed"
             except Exception as failure:  # noqa: BLE001 - of a compiler or library; the plain model has worked before
                 found = f"{type(failure).__name__}: {first_line(failure)}"
             fallbacks = self._compiled.rocsolid.report().eager if hasattr(self._compiled, "rocsolid") else ()
             if used and fallbacks:
                 used, found = False, f"it runs in eager: {fallbacks[-1]}"
-            self._results[f"{slot.rows} × {slot.bucket}"] = used, found
+            self._results[size] = used, found
+        if not used:
+            _log.warning(
+                "%s: the decode step for a cache of %s tokens is not compiled: %s",
+                type(self._model).__name__,
+                size,
+                found,
+            )
         return self._compiled if used else self._model
 
     @staticmethod
