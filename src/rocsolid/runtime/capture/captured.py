@@ -100,9 +100,8 @@ class Captured:
         self._fast_paths: tuple[FastPath, ...] = ()
         self._cache = GraphCache(options.max_graphs, options.memory_budget_bytes)
         self._modules: list[weakref.ref[Any]] | None = None
-        self._tried_again: set[Hashable] = (
-            set()
-        )  # the keys of calls whose first run had an effect that the second may not have
+        #: Keys of calls that are captured once more, because an effect of the first run may not come again.
+        self._tried_again: set[Hashable] = set()
         self._own_device: Any = None  # the GPU of the tensors that the function reaches, for calls without tensors
         self._frozen = self._closed = False
         self._later_check: threading.Thread | None = None
@@ -315,9 +314,10 @@ class Captured:
                     self._add_graph(function, call, first, backend)
                 except CannotCapture as why:
                     # A compile, or other work that is done only once, may have advanced an iterator of some library.
-                    if not first.advanced or call.key in self._tried_again or self._options.on_error == "raise":
+                    if first.advanced and call.key not in self._tried_again and self._options.on_error != "raise":
+                        self._tried_again.add(call.key)
+                    else:
                         self._refuse(call, why)
-                    self._tried_again.add(call.key)
                 except UnsupportedTorchError as error:
                     self._refuse(call, CannotCapture(Reason.ERROR, str(error)))
         return first.result

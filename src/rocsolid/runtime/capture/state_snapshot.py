@@ -31,7 +31,13 @@ from rocsolid.runtime.capture.reachable_state import (
     identical,
     same_value,
 )
-from rocsolid.torchapi.graphs.replay_checks import address_comparison, dict_version, tensor_check, write_count
+from rocsolid.torchapi.graphs.replay_checks import (
+    REPLACED_BY_FIRST_COMPILE,
+    address_comparison,
+    dict_version,
+    tensor_check,
+    write_count,
+)
 from rocsolid.torchapi.private_api import method_of_other_threads
 
 _MAX_SAVED_BYTES: Final = 256 * 2**20  # buffers up to this total are saved whether a write to them was seen or not
@@ -40,8 +46,6 @@ _MAX_UNROLLED: Final = 8  # comparisons of one kind
 _MAX_VALUES_LENGTH: Final = 80  # of two constants in a message
 # Python adds these to a class when they are read.
 _IGNORED_KEYS: Final = frozenset({"__annotations__", "__doc__", "__annotations_cache__", "__annotate__"})
-# torch replaces these of `torch.nn.Module` with the first compile of the process, perhaps in another thread. They do the same as before.
-_REPLACED_BY_TORCH: Final = frozenset({"__init__", "__setstate__", "___needs_generation_tag_patch"})
 
 
 class Change(NamedTuple):
@@ -321,11 +325,11 @@ def _watched_items(watched: WatchedDict) -> dict[Any, Any]:
 
 
 def _ignored_keys(watched: WatchedDict) -> frozenset[str]:
-    return _IGNORED_KEYS | _REPLACED_BY_TORCH if watched.owner is torch.nn.Module else _IGNORED_KEYS
+    return _IGNORED_KEYS | REPLACED_BY_FIRST_COMPILE if watched.owner is torch.nn.Module else _IGNORED_KEYS
 
 
 def _value_now(watched: WatchedDict, value: Any) -> Any:
-    """Return a value of a dictionary; for a method that another thread has patched for itself alone, the method of this thread."""
+    """Return a value of a dictionary. A method of `nn.Module` that another thread has patched for itself alone counts as unchanged."""
     return method_of_other_threads(value) if watched.owner is torch.nn.Module else value
 
 

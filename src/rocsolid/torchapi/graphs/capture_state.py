@@ -80,10 +80,7 @@ def device_waits_held_back() -> Iterator[None]:
 
         return wait
 
-    modules = [
-        module for name in ("cuda", "accelerator") if hasattr(module := getattr(torch, name, None), "synchronize")
-    ]
-    patches = [AttributePatch(module, "synchronize", make) for module in modules]
+    patches = [AttributePatch(module, "synchronize", make) for module in (torch.cuda, torch.accelerator)]
     try:
         yield
     finally:

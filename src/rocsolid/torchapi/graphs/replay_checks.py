@@ -5,10 +5,19 @@ in a tenth of the time. Where this torch does not have them, Python does.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rocsolid.torchapi.private_api import private_name
 
+#: Attributes of `nn.Module` that Dynamo replaces or adds with the first compile of the process, perhaps in another thread.
+REPLACED_BY_FIRST_COMPILE: Final = frozenset(
+    {
+        "__init__",
+        "__setstate__",
+        "___needs_generation_tag_patch",
+        "___has_generation_tag_patch",
+    }  # the last from 2.15 on
+)
 _SLOWER = "rs.capture: {} in Python, so a replay costs more CPU time"
 _EAGER = "rs.capture: every call runs in eager, because {} cannot be seen"
 _GUARDS = "torch._C._dynamo.guards"
