@@ -1,6 +1,7 @@
 """Every check says `refuted` when it is shown a lie: a doctored answer, a wrong result, a kernel with spills."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,10 +121,14 @@ def observing(monkeypatch: pytest.MonkeyPatch) -> list[ClaimVerdict]:
     import rocsolid
 
     class Nothing:
-        breaks = ()
+        breaks = graphs = ()
 
-    monkeypatch.setattr(rocsolid, "breaks", lambda *_: Nothing(), raising=False)
+    monkeypatch.setattr(rocsolid, "record_compiles", lambda: nullcontext(Nothing()), raising=False)
     return [verdict_of(facts.observe(Task(claims=(), argument="", env=CPU)))]
+
+
+def test_a_recorded_break_is_confirmed() -> None:
+    assert verdict_of(facts.observe(Task(claims=(), argument="", env=CPU))) is ClaimVerdict.CONFIRMED
 
 
 def a_computation(monkeypatch: pytest.MonkeyPatch) -> list[ClaimVerdict]:

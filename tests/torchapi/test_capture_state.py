@@ -61,3 +61,27 @@ def test_other_threads_wait_for_the_device_only_after_the_block(monkeypatch: pyt
         other.result(5)
     assert events == ["waited", "ended", "waited"]
     assert torch.cuda.synchronize is original
+
+
+def test_the_block_begins_after_waits_that_have_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the other thread's call reaches the runtime during the capture."""
+    events: list[str] = []
+    began = threading.Event()
+
+    def slow_wait(*_: object) -> None:
+        began.set()
+        time.sleep(0.05)
+        events.append("waited")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", slow_wait)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(torch.cuda.synchronize)
+        began.wait(5)
+        with device_waits_held_back():
+            held = pool.submit(torch.cuda.synchronize)
+            events.append("began")
+            time.sleep(0.05)
+        with device_waits_held_back():  # the held call runs now, and is waited for
+            events.append("again")
+        held.result(5)
+    assert events == ["waited", "began", "waited", "again"]

@@ -8,7 +8,9 @@ Torch 2.14 and later refuse a compile during a capture themselves.
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any, Final
@@ -36,6 +38,7 @@ _SYNC_ERROR = private_name(
     without="rs.capture: the refusal of a capture does not name the operator that waits for the GPU",
 )
 _MAX_CAPTURE_S: Final = 60.0
+_MAX_WAIT_S: Final = 10.0
 COMPILE_PROBLEM: Final = (
     "torch.compile would compile during a graph capture, which fails or, on torch 2.10 to 2.13, captures wrong values"
 )
@@ -69,24 +72,39 @@ def device_waits_held_back() -> Iterator[None]:
     """
     import torch
 
-    thread, ended = threading.get_ident(), threading.Event()
+    thread, ended, held = threading.get_ident(), threading.Event(), set[int]()
+    owners = (torch.cuda, torch.accelerator)
+    waits = [owner.synchronize for owner in owners]
 
     def make(synchronize: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(synchronize)
         def wait(*args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != thread:
+                held.add(threading.get_ident())
                 ended.wait(_MAX_CAPTURE_S)  # not forever: the capturing thread may wait for this one
             return synchronize(*args, **kwargs)
 
         return wait
 
-    patches = [AttributePatch(module, "synchronize", make) for module in (torch.cuda, torch.accelerator)]
+    patches = [AttributePatch(owner, "synchronize", make) for owner in owners]
     try:
+        _let_others_leave([*waits, *(owner.synchronize for owner in owners)], {thread}, held)
         yield
     finally:
         for patch in patches:
             patch.undo()
         ended.set()
+
+
+def _let_others_leave(functions: Sequence[Callable[..., Any]], own: set[int], held: set[int]) -> None:
+    """Wait until no other thread runs one of these functions. One that is held in it does not count."""
+    codes = {getattr(function, "__code__", None) for function in functions}
+    ends = time.monotonic() + _MAX_WAIT_S
+    while time.monotonic() < ends:
+        others = [frame for thread, frame in sys._current_frames().items() if thread not in own | held]  # documented
+        if not any(one.f_code in codes for frame in others for one, _ in traceback.walk_stack(frame)):
+            return
+        time.sleep(0.0005)
 
 
 def refusing_stance(*, if_any: bool = False) -> AbstractContextManager[object]:
