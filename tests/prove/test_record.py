@@ -15,6 +15,7 @@ from rocsolid.catalog.chips import chip
 from rocsolid.errors import InputError
 from rocsolid.model.platform import Platform
 from rocsolid.model.proof import CheckRun, ClaimResult, ClaimVerdict, Prediction, ProofMachine, ProofRecord
+from rocsolid.prove import facts
 from rocsolid.prove.check import all_claims
 from rocsolid.prove.record import make_record, objections
 from rocsolid.prove.runtime import judge_rules
@@ -130,7 +131,8 @@ def test_contradictions_are_refused_even_with_a_valid_hash() -> None:
 def test_names_and_secrets_are_not_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "ada.lovelace")
     monkeypatch.setattr(socket, "gethostname", lambda: "node-17.example")
-    text = "ada.lovelace on node-17.example: TOKEN=hf_" + "a1" * 16
+    secret = "ada.lovelace on node-17.example: TOKEN=hf_" + "a1" * 16
+    text = f"{secret} in {facts.__file__} and {Path.cwd() / 'model.py'}"
     run = CheckRun(
         check="errors",
         ended="ok",
@@ -140,7 +142,8 @@ def test_names_and_secrets_are_not_in_a_record(monkeypatch: pytest.MonkeyPatch) 
     )
     made = make_record(MI300X, all_claims(), [run])
 
-    assert not [name for name in ("ada.lovelace", "node-17", "hf_a1") if name in made.json()]
+    assert not [name for name in ("ada.lovelace", "node-17", "hf_a1", str(Path.cwd())) if name in made.json()]
+    assert "rocsolid/prove/facts.py and model.py" in made.checks[0].output
     assert objections(made.json(), "record.json", all_claims())[1] == []
 
 
