@@ -5,6 +5,7 @@ import json
 import random
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rocsolid.prove import facts
 from rocsolid.prove.check import all_claims
 from rocsolid.prove.record import make_record, objections
 from rocsolid.prove.runtime import judge_rules
-from rocsolid.report.proof_page import claims_page, refuted_claims
+from rocsolid.report.proof_page import claims_page, proof_html, refuted_claims
 
 MERGE = str(ROOT / "scripts/merge_evidence.py")
 MI300X = ProofMachine(
@@ -163,6 +164,19 @@ def test_simulated_record_is_shown_everywhere_and_refused_as_evidence(tmp_path: 
     assert merged.code == 1
     assert "simulated" in merged.err
     assert list(tmp_path.glob("proof-*")) == []
+
+
+def test_the_page_of_a_record_lists_what_needs_attention_first() -> None:
+    rows = [
+        ClaimResult(claim=f"error:{number}", verdict=verdict, detail=verdict.value)
+        for number, verdict in zip((900, 901, 902, 903), ClaimVerdict, strict=True)
+    ]
+    page = proof_html(
+        replace(record("x"), checks=(CheckRun(check="errors", ended="ok", seconds=1.0, results=tuple(rows)),))
+    )
+
+    shown = [page.index(f"error:{number}") for number in (901, 903, 900, 902)]
+    assert shown == sorted(shown)
 
 
 def test_merging_a_record_lists_what_changes(tmp_path: Path) -> None:
