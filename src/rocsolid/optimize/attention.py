@@ -6,6 +6,7 @@ Which kernel is used is decided while the model is traced. So the choice is a bl
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any, Final
 
 import torch
@@ -26,10 +27,15 @@ class FlashAttention:
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function with flash attention first."""
+        # Each bound method is a new object, for which torch 2.9 compiles again: call the function that all objects of a class share.
+        called: Callable[..., Any] = function
+        owner: tuple[object, ...] = ()
+        if isinstance(function, MethodType):
+            called, owner = function.__func__, (function.__self__,)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             with sdpa_kernel(list(_KERNELS), set_priority=True):
-                return function(*args, **kwargs)
+                return called(*owner, *args, **kwargs)
 
         # Dynamo stores compiled code by code object, and limits how much: not one for all models.
         self._code = self._code or call.__code__.replace()
