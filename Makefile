@@ -15,7 +15,9 @@ demo: $(VENV)/.demo
 
 # Two jobs for two cores, because most tests use one: the checks and these tests take about as long as all other tests.
 SLOW_TESTS := tests/runtime/test_routes.py tests/runtime/capture/test_state_machine.py tests/runtime/capture/test_reached_state.py tests/optimize tests/observe tests/ops tests/probe tests/verify tests/tune tests/test_docs.py
+# Bytecode is written first, because each of the many processes that the tests start would compile it again if it must not write it.
 test: $(VENV)/.test browser
+	@$(BIN)/python -m compileall -q src
 	@$(MAKE) --no-print-directory --jobs=2 checks-and-slow-tests other-tests
 
 checks-and-slow-tests: lint types contracts docs

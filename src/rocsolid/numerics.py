@@ -83,6 +83,7 @@ _MAX_ELEMENT_RATIO: Final = 4.0  # the same for the largest error of one element
 _WRONG_L2_RATIO: Final = 4.0  # above this many times the error that rounding explains, an error is wrong
 _WRONG_ELEMENT_RATIO: Final = 8.0
 _MAX_NOISE: Final = 4.0  # two eager runs may differ by this many tolerances: atomics sum in no fixed order
+_ERROR_RATIO: Final = 1.5  # against float64, a result may have this many times the error of eager's
 _NOISE_FACTOR: Final = 4  # a result may differ from eager by this many times the difference of two eager runs
 
 PADDING_SCALE: Final = 4.0  # times the tolerance: for another length other kernels run, which sum in a different order
@@ -388,6 +389,11 @@ def error_limit(want: Any) -> float:
     """Return how large `relative_error` of a compiled model may be, for results of these dtypes."""
     dtypes = {leaf.value.dtype for leaf in result_leaves(want) if isinstance(leaf.value, torch.Tensor)}
     return max((limits_for(dtype).compiled for dtype in dtypes), default=0.0)
+
+
+def is_as_exact(got: Any, want: Any, exact: Any) -> bool:
+    """Return whether a result is about as close to one in float64 as eager's result is."""
+    return relative_error(got, exact) <= _ERROR_RATIO * relative_error(want, exact)
 
 
 def reference_tolerance(

@@ -5,6 +5,7 @@ import json
 import random
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from rocsolid.catalog.chips import chip
 from rocsolid.errors import InputError
 from rocsolid.model.platform import Platform
 from rocsolid.model.proof import CheckRun, ClaimResult, ClaimVerdict, Prediction, ProofMachine, ProofRecord
+from rocsolid.prove import facts
 from rocsolid.prove.check import all_claims
 from rocsolid.prove.record import make_record, objections
 from rocsolid.prove.runtime import judge_rules
-from rocsolid.report.proof_page import claims_page, refuted_claims
+from rocsolid.report.proof_page import claims_page, proof_html, refuted_claims
 
 MERGE = str(ROOT / "scripts/merge_evidence.py")
 MI300X = ProofMachine(
@@ -130,7 +132,8 @@ def test_contradictions_are_refused_even_with_a_valid_hash() -> None:
 def test_names_and_secrets_are_not_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "ada.lovelace")
     monkeypatch.setattr(socket, "gethostname", lambda: "node-17.example")
-    text = "ada.lovelace on node-17.example: TOKEN=hf_" + "a1" * 16
+    secret = "ada.lovelace on node-17.example: TOKEN=hf_" + "a1" * 16
+    text = f"{secret} in {facts.__file__} and {Path.cwd() / 'model.py'}"
     run = CheckRun(
         check="errors",
         ended="ok",
@@ -140,7 +143,8 @@ def test_names_and_secrets_are_not_in_a_record(monkeypatch: pytest.MonkeyPatch) 
     )
     made = make_record(MI300X, all_claims(), [run])
 
-    assert not [name for name in ("ada.lovelace", "node-17", "hf_a1") if name in made.json()]
+    assert not [name for name in ("ada.lovelace", "node-17", "hf_a1", str(Path.cwd())) if name in made.json()]
+    assert "rocsolid/prove/facts.py and model.py" in made.checks[0].output
     assert objections(made.json(), "record.json", all_claims())[1] == []
 
 
@@ -160,6 +164,19 @@ def test_simulated_record_is_shown_everywhere_and_refused_as_evidence(tmp_path: 
     assert merged.code == 1
     assert "simulated" in merged.err
     assert list(tmp_path.glob("proof-*")) == []
+
+
+def test_the_page_of_a_record_lists_what_needs_attention_first() -> None:
+    rows = [
+        ClaimResult(claim=f"error:{number}", verdict=verdict, detail=verdict.value)
+        for number, verdict in zip((900, 901, 902, 903), ClaimVerdict, strict=True)
+    ]
+    page = proof_html(
+        replace(record("x"), checks=(CheckRun(check="errors", ended="ok", seconds=1.0, results=tuple(rows)),))
+    )
+
+    shown = [page.index(f"error:{number}") for number in (901, 903, 900, 902)]
+    assert shown == sorted(shown)
 
 
 def test_merging_a_record_lists_what_changes(tmp_path: Path) -> None:

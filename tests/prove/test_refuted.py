@@ -1,5 +1,6 @@
 """Every check says `refuted` when it is shown a lie: a doctored answer, a wrong result, a kernel with spills."""
 
+import copy
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,6 +19,7 @@ from rocsolid.model.environment import Environment
 from rocsolid.model.platform import Platform
 from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict
 from rocsolid.model.setting import Condition
+from rocsolid.numerics import error_limit, relative_error
 from rocsolid.probe import active_programs, private_names
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.prove import check as check_module
@@ -336,3 +338,22 @@ def test_problems_that_no_program_decides_give_a_reason() -> None:
         for p in all_problems()
         if Platform.ROCM in p.when.platforms
     )
+
+
+def test_a_model_may_differ_from_eager_as_much_as_eager_from_float64() -> None:
+    """24 linear layers in bfloat16: the same layers in float32 are far from eager, and closer to float64."""
+    import torch
+
+    from rocsolid.prove.models import MODELS, differs
+
+    torch.manual_seed(0)
+    make, make_inputs = MODELS["layers"]
+    eager = make().bfloat16()
+    inputs = tuple(x.bfloat16() for x in make_inputs())
+    exact = copy.deepcopy(eager).float()
+    with torch.no_grad():
+        want = exact(inputs[0].float()).bfloat16()
+
+        assert relative_error(want, eager(*inputs)) > error_limit(want)
+        assert not differs(lambda _: want, eager, inputs)
+        assert differs(lambda _: want * 1.2, eager, inputs)

@@ -14,7 +14,7 @@ from rocsolid.torchapi.name_probes import load_all_names, probe
 from rocsolid.torchapi.private_api import PrivateName
 
 pytestmark = pytest.mark.torch
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 NAMES = load_all_names()
 
 
@@ -34,6 +34,16 @@ def test_the_private_name_does_what_rocsolid_needs(declared: PrivateName) -> Non
         pytest.skip(f"{declared}: {result.skipped}")
 
     assert not result.problem
+
+
+def test_a_name_of_a_package_that_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Triton, which builds for CPUs do not need, `rocsolid doctor` said that three names do not work."""
+    of_triton = [name for name in NAMES if name.module.startswith("triton.")]
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    assert {name_probes.probe(name).skipped for name in of_triton if name.releases.holds(torch.__version__)} == {
+        "triton is not installed"
+    }
 
 
 def test_every_name_has_a_probe_and_says_what_is_lost_without_it() -> None:

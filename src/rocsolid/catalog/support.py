@@ -43,17 +43,16 @@ COSTS: Final = (
     ("whole-call", "A captured call of a model with many small kernels is faster than eager, with the same results."),
     ("autotune", "A compile with max-autotune takes longer than with mode default."),
 )
+_SAME: Final = "returns what eager returns"
 MODELS: Final = tuple(
-    (
-        name,
-        f"rs.optimize of {what} returns what eager returns, and is not slower than torch.compile with mode reduce-overhead.",
-    )
-    for name, what in (
-        ("encoder", "an encoder of 12 layers with a padding mask, 128 tokens"),
-        ("decoder", "a causal decoder of 12 layers, 128 tokens"),
-        ("patches", "a vision transformer of 12 layers, one image"),
-        ("convolutions", "24 convolutions with batch norm, one image"),
-        ("denoiser", "ten steps of six layers over 50 tokens with a prefix of 800"),
-        ("layers", "24 linear layers, four rows"),
+    (name, f"rs.optimize of {what} {result}, and is not slower than torch.compile with mode reduce-overhead.")
+    for name, what, result in (
+        ("encoder", "an encoder of 12 layers with a padding mask, 128 tokens", _SAME),
+        ("decoder", "a causal decoder of 12 layers, 128 tokens", _SAME),
+        ("patches", "a vision transformer of 12 layers, one image", _SAME),
+        ("convolutions", "24 convolutions with batch norm, one image", _SAME),
+        ("denoiser", "ten steps of six layers over 50 tokens with a prefix of 800", _SAME),
+        # Eager in bfloat16 is 6 % from float64 here: two correct results may differ by more than a compiled one may from eager.
+        ("layers", "24 linear layers, four rows,", "is as close to float64 as eager"),
     )
 )

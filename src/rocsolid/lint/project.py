@@ -224,11 +224,14 @@ def _duplicates(file: FileFacts, display_path: str, graph: CallGraph, options: O
     Kept is the one with the higher confidence; of two equal ones, that about captured code, which fails instead of being slow.
     If it is not known whether the code is compiled or captured, the one about compiled code is kept.
     """
+    regional = [match for match in file.matches if match.found.region is not Region.NONE]
+    if len(regional) <= 1:
+        return set()
     rules = {rule_file.rule.code: rule_file.rule for rule_file in source_rules()}
     by_place: dict[tuple[object, ...], list[RuleMatch]] = {}
-    for match in file.matches:
+    for match in regional:
         region, rule = match.found.region, rules.get(match.code)
-        if region is not Region.NONE and rule and options.includes(rule, display_path):
+        if rule and options.includes(rule, display_path):
             hazard = rule.name.replace(region.value, "")
             by_place.setdefault((hazard, match.found.line, match.found.column), []).append(match)
 

@@ -10,4 +10,6 @@ class ProbedName:
     name: str
     without: str  # "feature: what happens instead"
     problem: str = ""  # why the name cannot be used; empty if it can
-    skipped: str = ""  # why it was not checked: another release has it, or it needs a GPU build
+    skipped: str = (
+        ""  # why it was not checked: another release has it, it needs a GPU build, or its package is not installed
+    )

@@ -145,4 +145,5 @@ class Study(NotebookResult):
         return dumps(STUDY_SCHEMA, **{name: getattr(self, name) for name in self.__dataclass_fields__})
 
     def __str__(self) -> str:
-        return f"{self.workload}: {self.winner}, {self.reason} ({len(self.trials)} trials, {self.elapsed_s:.0f} s)"
+        trials = f"{len(self.trials)} trial{'s' * (len(self.trials) != 1)}"
+        return f"{self.workload}: {self.winner}, {self.reason} ({trials}, {self.elapsed_s:.0f} s)"

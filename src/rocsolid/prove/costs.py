@@ -75,6 +75,22 @@ def launch_us() -> float:
     return host_us(lambda: [x.add_(1) for _ in range(_LAUNCHES)], _LAUNCHES)
 
 
+def replay_us(graph: Any) -> float:
+    """The time of a replay on the GPU, without its launch."""
+    import torch
+
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times = []
+    for _ in range(10):
+        torch.cuda.synchronize()
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return float(statistics.median(times[1:]))
+
+
 def judge_launch(us: float) -> Seen:
     """Whether the cost is in the stated range."""
     low, high = _LAUNCH_LIMITS_US
@@ -97,7 +113,8 @@ def judge_states(before_us: float, after_us: float) -> Seen:
 def _graph_node() -> Seen:
     graph = graph_of(_LAUNCHES)
     graph.replay()
-    return judge_faster("a node", host_us(graph.replay) / _LAUNCHES, "a launch", launch_us())
+    on_gpu = round(replay_us(graph) / _LAUNCHES, 3)
+    return judge_faster("a node", host_us(graph.replay) / _LAUNCHES, "a launch", launch_us(), gpu_us_per_node=on_gpu)
 
 
 def _copy() -> Seen:
@@ -127,25 +144,12 @@ def _replay_states() -> Seen:
         x.add_(1)
     graph = graph_of(_LAUNCHES)
 
-    def replay_us() -> float:
-        """The time on the GPU, so that the launch does not count."""
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        times = []
-        for _ in range(10):
-            torch.cuda.synchronize()
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end) * 1e3)
-        return float(statistics.median(times[1:]))
-
-    before = replay_us()
+    before = replay_us(graph)
     with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(8):
             x.add_(1)
     torch.cuda.synchronize()
-    return judge_states(before, replay_us())
+    return judge_states(before, replay_us(graph))
 
 
 def _whole_call() -> Seen:

@@ -76,11 +76,12 @@ def make_record(
 
 
 def _without_names(run: CheckRun) -> CheckRun:
-    """Return a check without the user's name, the host's name and the home folder in its texts."""
+    """Return a check without the user's name, the host's name and the user's folders in its texts."""
     names = {socket.gethostname(), os.environ.get("USER", ""), _user()} - {"root", "user", "localhost"}
     masked = {name for name in names if len(name) >= _MIN_NAME_CHARS}
 
     def clean(text: str) -> str:
+        text = text.replace(str(_PACKAGE), _PACKAGE.name).replace(f"{Path.cwd()}{os.sep}", "")
         for name in masked:
             text = text.replace(name, "(name)")
         return mask_text(text)

@@ -14,7 +14,6 @@ from rocsolid.model.compile_log import (
     RecompileGroup,
     UncompiledFrame,
     code_lines,
-    count_breaks,
     short_location,
 )
 from rocsolid.report.compiles_text import compiles_headline, graph_facts, kernels_text
@@ -70,8 +69,7 @@ def breaks_html(report: BreakReport) -> str:
     parts += [tag("h2", "Compiled graphs"), table("graphs", headings, rows)]
     if report.uncompiled:
         parts += [tag("h2", "Not compiled (runs in eager)"), _uncompiled(report.uncompiled)]
-    subtitle = f"{count_breaks(report.breaks)}, {len(report.graphs)} compiled graphs · torch {report.torch}"
-    return page(f"Graph breaks: {report.function}", subtitle, *parts, styles=_STYLES)
+    return page(f"Graph breaks: {report.function}", f"{report.summary} · torch {report.torch}", *parts, styles=_STYLES)
 
 
 def _counts(log: CompileLog) -> Html:

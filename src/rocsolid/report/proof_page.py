@@ -11,6 +11,7 @@ from rocsolid.report.sortable_table import Cell, sortable
 _CLASSES: Final = {ClaimVerdict.REFUTED: "critical", ClaimVerdict.CONFIRMED: "good"}
 _MAX_STATEMENT: Final = 220
 _READS: Final = ("settings", "variables", "cited-source")  # checks that read files instead of running something
+_ORDER: Final = (ClaimVerdict.REFUTED, ClaimVerdict.COULD_NOT_RUN, ClaimVerdict.CONFIRMED, ClaimVerdict.NOT_APPLICABLE)
 
 
 def proof_html(record: ProofRecord) -> str:
@@ -59,9 +60,9 @@ def _machine(record: ProofRecord) -> dict[str, Node]:
 
 
 def _rows(record: ProofRecord) -> list[list[Cell]]:
-    return [
-        [row.verdict.value, row.claim, run.check, row.detail or "-"] for run in record.checks for row in run.results
-    ]
+    found = [(row, run.check) for run in record.checks for row in run.results]
+    found.sort(key=lambda one: _ORDER.index(one[0].verdict))  # what needs attention first
+    return [[row.verdict.value, row.claim, check, row.detail or "-"] for row, check in found]
 
 
 def _check(run: CheckRun) -> Node:

@@ -60,6 +60,9 @@ def probe(name: PrivateName) -> ProbedName:
         return ProbedName(name=str(name), without=name.without, skipped=f"only torch {name.releases} has it")
     if name.gpu_builds_only and not torch.backends.cuda.is_built():
         return ProbedName(name=str(name), without=name.without, skipped="only builds with CUDA or ROCm have it")
+    package = name.module.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        return ProbedName(name=str(name), without=name.without, skipped=f"{package} is not installed")
     try:
         passed = probe_of(name)(name.get())
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is the result

@@ -28,7 +28,7 @@ such checks are usually for: bfloat16 and FP8.
 
 import ast
 import operator
-from collections import defaultdict
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -141,14 +141,13 @@ def _capability_expressions(source: Source) -> list[Site]:
     sites = list(_expressions(source))
     used: dict[int, set[str]] = {}  # names by index, of the expressions on lines with one of the names
     new = names = {_CAPABILITY, *_TESTS, "major", "minor", "to_int"}
-    on_line: dict[int, list[int]] = defaultdict(list)  # the expressions that reach over a line
-    for index, site in enumerate(sites):
-        for line in _line_range(site.node):
-            on_line[line].append(index)
     for depth in range(_MAX_DEPTH + 1):
-        near = {line for name in new for line in _lines_with(name, source.text)}
-        for index in {index for line in near for index in on_line.get(line, ())} - used.keys():
-            used[index] = set(_last_names(sites[index].node))
+        near = sorted({line for name in new for line in _lines_with(name, source.text)})
+        for index, site in enumerate(sites):
+            first, last = site.node.lineno, site.node.end_lineno  # type: ignore[attr-defined]
+            following = bisect_left(near, first)
+            if following < len(near) and near[following] <= last and index not in used:
+                used[index] = set(_last_names(site.node))
         new = {targets.get(id(sites[index].node), "") for index, u in used.items() if not names.isdisjoint(u)}
         new = {name for name in new - names if name.isidentifier()}
         if not new or depth == _MAX_DEPTH:
@@ -163,10 +162,6 @@ def _lines_with(name: str, text: str) -> Iterator[int]:
         line += text.count("\n", position, found)
         yield line
         position = found + len(name)
-
-
-def _line_range(node: ast.AST) -> range:
-    return range(getattr(node, "lineno", 1), (getattr(node, "end_lineno", None) or 1) + 1)
 
 
 def _last_names(node: ast.AST) -> Iterator[str]:
