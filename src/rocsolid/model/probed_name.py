@@ -10,6 +10,4 @@ class ProbedName:
     name: str
     without: str  # "feature: what happens instead"
     problem: str = ""  # why the name cannot be used; empty if it can
-    skipped: str = (
-        ""  # why it was not checked: another release has it, it needs a GPU build, or its package is not installed
-    )
+    skipped: str = ""  # why it was not checked: this release, build or environment does not have it

@@ -97,11 +97,11 @@ def device_waits_held_back() -> Iterator[None]:
 
 
 def _let_others_leave(functions: Sequence[Callable[..., Any]], own: set[int], held: set[int]) -> None:
-    """Wait until no other thread runs one of these functions. One that is held in it does not count."""
+    """Wait until no other thread runs one of these functions, but not for threads that are held in one, and not forever."""
     codes = {getattr(function, "__code__", None) for function in functions}
     ends = time.monotonic() + _MAX_WAIT_S
     while time.monotonic() < ends:
-        others = [frame for thread, frame in sys._current_frames().items() if thread not in own | held]  # documented
+        others = [frame for thread, frame in sys._current_frames().items() if thread not in own | held]
         if not any(one.f_code in codes for frame in others for one, _ in traceback.walk_stack(frame)):
             return
         time.sleep(0.0005)
