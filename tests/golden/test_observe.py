@@ -83,6 +83,7 @@ def test_breaks_command() -> None:
     check_golden("observe/breaks_command", breaks_text(report, Terminal()), replace=TIMES)
     short = replace(report, breaks=tuple(replace(b, torch_message="(torch's message)") for b in report.breaks))
     check_golden("observe/breaks_page", _visible(breaks_html(short)), replace=TIMES)
+    assert "1 compiled graph ·" in breaks_html(replace(short, graphs=short.graphs[:1]))
 
 
 @pytest.mark.parametrize(

@@ -190,3 +190,10 @@ def test_unsupported_output_form_is_an_error(tmp_path: Path) -> None:
 
     assert ran.code == 2
     assert "a study has no output format 'sarif'; choose one of text, json, html" in ran.err
+
+
+def test_one_trial_is_not_called_trials() -> None:
+    study = a_study()
+
+    assert "(13 trials, " in str(study)
+    assert "(1 trial, " in str(replace(study, trials=study.trials[:1]))

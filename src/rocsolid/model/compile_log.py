@@ -344,8 +344,13 @@ class BreakReport(NotebookResult):
     @property
     def summary(self) -> str:
         """`f: 1 graph break, 2 compiled graphs`."""
+        return f"{self.function}: {self.counts}"
+
+    @property
+    def counts(self) -> str:
+        """`1 graph break, 2 compiled graphs`."""
         breaks = count_breaks(self.breaks) if self.breaks else "no graph break"
-        return f"{self.function}: {breaks}, {_count(len(self.graphs), 'compiled graph')}"
+        return f"{breaks}, {_count(len(self.graphs), 'compiled graph')}"
 
     def __str__(self) -> str:
         return "\n\n".join([*(str(found) for found in self.breaks), self.summary])

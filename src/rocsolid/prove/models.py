@@ -167,7 +167,7 @@ def measure(name: str, method: str, device: str = "cuda", dtype: Any = torch.bfl
             fast(*first)
         _wait(device)
         setup_s = time.perf_counter() - started
-        wrong = differs(fast, eager, second)
+        wrong = is_wrong(fast, eager, second)
         times = []
         for _ in range(_CALLS):
             _wait(device)
@@ -178,7 +178,7 @@ def measure(name: str, method: str, device: str = "cuda", dtype: Any = torch.bfl
     return {"ms": statistics.median(times) * 1e3, "set-up s": round(setup_s, 1), "differs": wrong}
 
 
-def differs(fast: Callable[..., Any], eager: nn.Module, inputs: tuple[Any, ...]) -> bool:
+def is_wrong(fast: Callable[..., Any], eager: nn.Module, inputs: tuple[Any, ...]) -> bool:
     """Return whether a result is too far from eager's, and also further from float64 than eager's."""
     got, want = fast(*inputs), eager(*inputs)
     if relative_error(got, want) <= error_limit(want):

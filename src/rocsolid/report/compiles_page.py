@@ -69,7 +69,7 @@ def breaks_html(report: BreakReport) -> str:
     parts += [tag("h2", "Compiled graphs"), table("graphs", headings, rows)]
     if report.uncompiled:
         parts += [tag("h2", "Not compiled (runs in eager)"), _uncompiled(report.uncompiled)]
-    return page(f"Graph breaks: {report.function}", f"{report.summary} · torch {report.torch}", *parts, styles=_STYLES)
+    return page(f"Graph breaks: {report.function}", f"{report.counts} · torch {report.torch}", *parts, styles=_STYLES)
 
 
 def _counts(log: CompileLog) -> Html:
