@@ -11,6 +11,7 @@ import rocsolid as rs
 from rocsolid.catalog.profiles import resolve
 from rocsolid.catalog.registry import all_settings
 from rocsolid.errors import UsageError
+from rocsolid.measure import clock
 from rocsolid.model.form import Form
 from rocsolid.model.optimize_report import FormOutcome
 from rocsolid.model.plan import Decision
@@ -39,11 +40,21 @@ def _no_gradients() -> Iterator[None]:
         yield
 
 
+class FakeTime:
+    """The time that `takes` adds to: what a busy machine takes does not decide a test."""
+
+    now = 0.0
+
+    @classmethod
+    def perf_counter(cls) -> float:
+        return cls.now
+
+
 def takes(seconds: float) -> Any:
-    """A function that doubles its argument in this time."""
+    """A function that doubles its argument in this time of the measured clock."""
 
     def double(x: Any) -> Any:
-        time.sleep(seconds)
+        FakeTime.now += seconds
         return x * 2
 
     return double
@@ -65,6 +76,7 @@ def optimize_with_times(
         return {Form.EAGER: lambda: model, Form.COMPILED: make}
 
     model = takes(0.016)
+    monkeypatch.setattr(clock, "time", FakeTime)
     monkeypatch.setattr(optimized, "available_forms", forms)
     return rs.optimize(model, torch.ones(2), **options)
 
@@ -137,6 +149,7 @@ def test_the_next_process_uses_the_settings_of_the_winner(monkeypatch: pytest.Mo
 
         return {Form.EAGER: lambda: takes(0.01), Form.COMPILED: make}
 
+    monkeypatch.setattr(clock, "time", FakeTime)
     monkeypatch.setattr(optimized, "available_forms", forms)
     first = rs.optimize(Model(), torch.ones(2)).report()
     made.clear()

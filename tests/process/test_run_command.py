@@ -1,7 +1,9 @@
 """Commands that hang, crash or leave children behind."""
 
+import gc
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from tests.support import run_python
 
 from rocsolid.model.environment import CheckStatus
+from rocsolid.process import run_command
 from rocsolid.process.run_command import Command, run_all_with_deadline, run_with_deadline
 
 
@@ -47,6 +50,25 @@ def test_hang_ends_at_the_deadline() -> None:
     assert result.check.status is CheckStatus.HUNG
     assert result.check.detail == "no result within 0.5 s"
     assert time.monotonic() - started < 30
+
+
+def test_a_child_that_ends_long_after_it_was_killed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No zombie process is left, and Python does not warn that the child is still running (a warning fails a test here)."""
+    killpg, killed = os.killpg, []
+
+    def kill_later(pid: int, sent: int) -> None:
+        killed.append(pid)
+        threading.Timer(0.5, killpg, (pid, sent)).start()
+
+    monkeypatch.setattr(run_command, "_GRACE_S", 0.01)
+    monkeypatch.setattr(os, "killpg", kill_later)
+    before = set(threading.enumerate())
+    assert run_with_deadline(python("import time; time.sleep(60)", 0.2)).check.status is CheckStatus.HUNG
+    gc.collect()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(killed[0], os.WNOHANG)
 
 
 def test_grandchild_with_open_output_does_not_block(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ def run_with_deadline(command: Command) -> CommandResult:
         finally:
             _kill_session(child)
             _running.discard(child)
+            if child.returncode is None:  # it still returns its memory, or is stuck in the kernel
+                threading.Thread(target=child.wait, daemon=True).start()
         stdout, stderr = _text(out), _text(err)
     check = CheckResult(
         name=command.name,
