@@ -31,8 +31,8 @@ from rocsolid.errors import RocsolidError
 from rocsolid.model.dryrun import DryRun, DryRunKernel, DryRunRecord, KernelConfig
 
 TARGETS = ("gfx942", "gfx1100")
-# What Triton reports for an FP8 format, and for a precision such as tf32, that the chip does not have.
-MISSING_ON_CHIP = ("not supported in this architecture", "input_precision must be one of")
+# What Triton reports for an FP8 format, a precision such as tf32, or a scaled matrix product that the chip does not have.
+MISSING_ON_CHIP = ("not supported in this architecture", "input_precision must be one of", "Unsupported DotScaleOp")
 OTHER_VENDORS = ("ascend", "npu", "xpu", "musa", "cpu", "tpu", "test", "tests", "benchmark", "benchmarks")
 
 

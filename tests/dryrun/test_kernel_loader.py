@@ -261,7 +261,7 @@ def test_types_are_read_from_the_function_that_launches() -> None:
         "weights_s0": "i32",
         "weight": "fp32",
         "scale": "i32",
-        "bits": "*bf16",  # the bits of a float
+        "bits": "*fp32",  # the bits of a float of that size
         "seed": "*i32",
         "out": "*fp16",
         "fp8": "*fp8e4nv",
@@ -274,6 +274,60 @@ def test_operands_of_scaled_products_have_the_types_of_their_formats() -> None:
     first = signatures(TYPED, "scaled")[0]
 
     assert first.types == {"x": "*fp8e4nv", "x_scale": "*u8", "y": "*u8", "y_scale": "*u8", "o": "*bf16"}
+
+
+CASTS = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(a, b, table, rows):
+    x = tl.load(a + rows)
+    y = tl.load(tl.load(table).to(tl.pointer_type(tl.bfloat16)) + rows)
+    return tl.dot(x.to(tl.float8e4nv, bitcast=True), y) + tl.load(b).to(tl.uint16, bitcast=True)
+
+
+@triton.jit
+def kernel(cache, halves, table, out, offset, HC: tl.constexpr, WIDTH_BLOCK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    rows = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN) + tl.arange(0, HC)
+    value = product(cache, halves, table, rows)
+    for i in tl.static_range(1, HC):
+        for j in tl.static_range(WIDTH_BLOCK):
+            value += i * j
+    tl.store(out + rows, value + offset.to(tl.float32))
+
+
+def call(x, offset: torch.Tensor):
+    kernel[(1,)](x, x, x, x, offset)
+"""
+
+
+def test_casts_loops_and_device_functions_show_types_and_lengths() -> None:
+    first = signatures(CASTS, "kernel")[0]
+
+    assert first.types == {
+        "cache": "*u8",  # its bits are those of an FP8 format
+        "halves": "*bf16",
+        "table": "*i64",  # addresses
+        "out": "*bf16",
+        "offset": "i32",  # no pointer can be cast to a float
+    }
+    assert first.constants == {
+        "HC": 4,
+        "WIDTH_BLOCK": 32,
+        "BM": 32,
+        "BN": 32,
+    }  # short blocks, as matrices are multiplied
+
+
+def test_many_assignments_are_followed_once() -> None:
+    """Each variable is computed from the one before, on three paths: 3 ** 40 in all."""
+    lines = [f"    v{i + 1} = (v{i} + v{i}.to(tl.int64)) % v{i}" for i in range(40)]
+    body = ["    v0 = tl.load(table)", *lines, "    tl.store(out + v40, v40)"]
+    source = "\n".join(["import triton", "@triton.jit", "def kernel(table, out, n):", *body])
+
+    assert signatures(source, "kernel")[0].types == {"table": "*i32", "out": "*bf16", "n": "i32"}
 
 
 def test_further_variants_have_other_types_and_conditions() -> None:
@@ -371,6 +425,78 @@ def test_the_reason_is_that_of_the_signature_that_came_furthest() -> None:
         raise FrontendError(5 if signature.types.get("a") == "*i32" else 2)
 
     assert search(WRONG_TYPES, check) == "no signature found that Triton accepts: FrontendError: error in line 5"
+
+
+INDEPENDENT = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x, SIZE: tl.constexpr):
+    zero = tl.float32(0.0)
+    zero += tl.load(x)
+    if SIZE > 2:
+        one = tl.float32(1.0)
+    size = SIZE * 2
+    two = tl.float32(size)
+"""
+
+
+@pytest.mark.parametrize("line", [2, 5, 7])
+def test_no_argument_can_help_where_none_is_used(line: int) -> None:
+    def check(_: KernelSignature) -> str:
+        raise FrontendError(line)
+
+    reason = f"FrontendError: error in line {line}"
+    independent = f"Triton does not accept `zero = tl.float32(0.0)`, whatever the arguments are: {reason}"
+    assert search(INDEPENDENT, check) == (
+        independent if line == 2 else f"no signature found that Triton accepts: {reason}"
+    )
+
+
+def test_a_block_that_is_too_large_for_triton_is_shortened() -> None:
+    def check(signature: KernelSignature) -> str:
+        block: Any = signature.constants["BLOCK"]
+        if block > 16:
+            raise TooLargeError
+        return ""
+
+    class TooLargeError(Exception):
+        def __init__(self) -> None:
+            super().__init__("numel (2097152) exceeds triton maximum tensor numel (1048576)")
+            self.node = ast.Pass(lineno=6)
+
+    found = search(WRONG_TYPES, check)
+
+    assert isinstance(found, KernelSignature)
+    assert found.constants["BLOCK"] == 16
+
+
+def test_shortening_a_block_that_does_not_help_is_tried_once() -> None:
+    checked = []
+
+    def check(signature: KernelSignature) -> str:
+        checked.append(signature)
+        block: Any = signature.constants["BLOCK"]
+        return f"tensor<{block << 18}xf32>"
+
+    source = "import triton\n@triton.jit\ndef kernel(x, STEP: tl.constexpr, BLOCK: tl.constexpr):\n    tl.load(x + tl.arange(0, BLOCK) * STEP)\n"
+    found = search(source, check)
+
+    assert isinstance(found, KernelSignature)
+    assert found.constants == {"STEP": 64, "BLOCK": 8}
+    assert sum(signature.constants["STEP"] == 32 for signature in checked) == 1
+
+
+def test_code_that_mlir_rejects_is_not_taken_for_progress() -> None:
+    def check(signature: KernelSignature) -> str:
+        if signature.types.get("a") == "*fp8e4nv":
+            msg = "error encountered during parsing"
+            raise RuntimeError(msg)
+        raise FrontendError(2)
+
+    assert search(WRONG_TYPES, check) == "no signature found that Triton accepts: FrontendError: error in line 2"
 
 
 def test_tensor_descriptors_of_the_caller_are_the_reason() -> None:

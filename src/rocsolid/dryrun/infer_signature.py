@@ -8,6 +8,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 from rocsolid.dryrun.kernel_signature import OPTIONS
@@ -77,13 +78,22 @@ _SAME_DTYPE: Final = [
     "select",
 ]
 _UNKNOWN: Final = object()
+_LOADED: Final = ""  # among the arguments of an address: a pointer that the kernel has loaded
 _SCALED_FORMATS: Final = {"e4m3": "*fp8e4nv", "e5m2": "*fp8e5", "bf16": "*bf16", "fp16": "*fp16"}
+_OF_SAME_SIZE: Final = {  # by whether the new type is a float, and its bits
+    (True, "8"): "*u8",
+    (True, "16"): "*i16",
+    (True, "32"): "*i32",
+    (False, "8"): "*fp8e4nv",
+    (False, "16"): "*bf16",
+    (False, "32"): "*fp32",
+}
 _SCALED_ARGUMENTS: Final = 6
 _MAX_DEPTH: Final = 6
 _MAX_BLOCK: Final = 2048
 _MIN_BLOCK: Final = 4
 _WIDTHS: Final = ("mixed", "*bf16", "*fp32", "*fp16")
-_POINTERS: Final = ("*i32", "*fp32", "*bf16", "*i64", "*fp8e4nv", "*u8", "*u32")
+_POINTERS: Final = ("*i32", "*fp32", "*bf16", "*i64", "*fp8e4nv", "*u8", "*i8", "*u32")
 _SCALARS: Final = ("i32", "fp32", "i64")
 _VALUES: Final = (16, 128, 64, 4, 1, 0, True, False, None, 1.0, 8, 2, 512, "ieee")
 
@@ -210,13 +220,40 @@ def variants(
             yield replace(signature, types=types, constants=constants)
 
 
-def smaller(signature: KernelSignature) -> Iterator[KernelSignature]:
-    """Yield the signature with one block or one unrolled loop half as long, the longest first."""
+def independent_statement(node: ast.FunctionDef, line: int) -> str:
+    """The statement at that line of the kernel, if no argument affects it or whether it is reached; otherwise empty. Line 1 is that of `def`."""
+    usage = _Usage(node, ProjectSource())
+    around = usage.statements_at(line)
+    reached = {name for statement in around for name in usage.names_behind(_condition(statement))}
+    if not around or any(isinstance(n, ast.Return) for n in ast.walk(node)):
+        return ""
+    innermost = around[-1]
+    if isinstance(innermost, ast.AugAssign):
+        reached |= usage.names_behind(innermost.target)
+    value = getattr(innermost, "value", None)
+    if not isinstance(value, ast.expr):
+        return ""
+    arguments = {p.arg for p in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+    return "" if arguments & (reached | usage.names_behind(value)) else ast.unparse(innermost)
+
+
+def _condition(statement: ast.stmt) -> ast.expr:
+    """What decides whether the body of a statement is run; a constant if nothing does."""
+    match statement:
+        case ast.If(test=test) | ast.While(test=test):
+            return test
+        case ast.For(iter=values):
+            return values
+    return ast.Constant(None)
+
+
+def smaller(signature: KernelSignature) -> Iterator[tuple[str, KernelSignature]]:
+    """Yield each constant that may be the length of a block or of an unrolled loop, and the signature with half of it; the longest first."""
     lengths = {
         name: value for name, value in signature.constants.items() if isinstance(value, int) and value > _MIN_BLOCK
     }
     for name in sorted(lengths, key=lambda name: -lengths[name]):
-        yield replace(signature, constants={**signature.constants, name: lengths[name] // 2})
+        yield name, replace(signature, constants={**signature.constants, name: lengths[name] // 2})
 
 
 def _alternatives(name: str, known: object, usage: "_Usage") -> list[object]:
@@ -262,16 +299,16 @@ class _Usage:
         self._floats: set[str] = set()
         self._find_pointers()
         self._find_integers()
-        self.formats = dict(self._scaled_operands())
+        self.formats = {**dict(self._cast_operands()), **dict(self._scaled_operands())}
 
     def element(self, name: str, width: str) -> str:
         """The pointer type of an argument."""
         if _ADDRESSES.search(name):
             return "*i64"
-        if name in self.integers:
-            return "*i64" if re.search("64|target|label", name) else "*i32"
         if name in self.formats:
             return self.formats[name]
+        if name in self.integers:
+            return "*i64" if re.search("64|target|label", name) else "*i32"
         if name not in self._floats:
             if re.match("is_|has_", name):
                 return "*i1"
@@ -283,22 +320,34 @@ class _Usage:
             return width
         return "*fp32" if _WIDE.search(name) else "*bf16"
 
+    def statements_at(self, line: int) -> list[ast.stmt]:
+        """The statements of the body around a line, the innermost last. Line 1 is that of `def`."""
+        at = line + self.node.lineno - 1
+        inner = (n for n in ast.walk(self.node) if isinstance(n, ast.stmt) and n is not self.node)
+        return sorted((n for n in inner if n.lineno <= at <= (n.end_lineno or 0)), key=lambda n: n.lineno)
+
+    def names_behind(self, expression: ast.expr) -> set[str]:
+        """The names that an expression is computed from, also through variables."""
+        found, open_names = set(), set(_names(expression))
+        while open_names:
+            found |= open_names
+            values = (value for name in open_names for value in self._values.get(name, ()))
+            open_names = {name for value in values for name in _names(value)} - found
+        return found
+
     def distances(self, line: int) -> dict[str, int]:
         """The names that the statement at a line is computed from, by the number of assignments between. Line 1 is that of `def`."""
-        at = line + self.node.lineno - 1
-        around = [n for n in ast.walk(self.node) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or 0)]
-        innermost = max(around, key=lambda n: n.lineno, default=self.node)
-        found = dict.fromkeys(_names(innermost), 0)
+        found = dict.fromkeys(_names((self.statements_at(line) or [self.node])[-1]), 0)
         for distance in range(1, _MAX_DEPTH):
             values = [v for name in found for v in (*self._values.get(name, ()), *self._conditions.get(name, ()))]
             found = dict.fromkeys((n for value in values for n in _names(value)), distance) | found
         return found
 
-    @property
+    @cached_property
     def descriptors(self) -> set[str]:
         """The arguments with methods of a tensor descriptor, also in device functions."""
         found = set()
-        for call in self._calls():
+        for call in self._calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr in ("load", "store"):
                 found |= {call.func.value.id} if isinstance(call.func.value, ast.Name) else set()
             found |= {
@@ -310,7 +359,7 @@ class _Usage:
         """Whether an argument is used as a size or an index."""
         if name in self.indices:
             return True
-        for call in self._calls():
+        for call in self._calls:
             if ast.unparse(call.func) in ("range", "tl.range", "tl.cdiv", "cdiv") and name in _names(call):
                 return True
         return any(
@@ -321,9 +370,11 @@ class _Usage:
         )
 
     def computes_with(self, name: str) -> bool:
-        """Whether an argument is an operand."""
+        """Whether an argument is an operand, or is cast to another type."""
+        cast = (c.func.value for c in self._calls if isinstance(c.func, ast.Attribute) and c.func.attr == "to")
         operations = (n for n in ast.walk(self.node) if isinstance(n, (ast.BinOp, ast.Compare)))
-        return any(getattr(operand, "id", "") == name for n in operations for operand in ast.iter_child_nodes(n))
+        operands = (operand for n in operations for operand in ast.iter_child_nodes(n))
+        return any(getattr(operand, "id", "") == name for operand in (*cast, *operands))
 
     def texts(self, name: str) -> list[object]:
         """Constants that an argument is compared with."""
@@ -345,11 +396,17 @@ class _Usage:
     def is_shape(self, name: str) -> bool:
         """Whether a constant is the length of a block."""
         shaped = ("tl.arange", "tl.zeros", "tl.full", "tl.make_block_ptr", "tl.reshape", "tl.make_tensor_descriptor")
-        return any(ast.unparse(c.func) in shaped and name in _names(c) for c in self._calls())
+        return any(ast.unparse(c.func) in shaped and name in _names(c) for c in self._calls)
+
+    def is_unrolled(self, name: str) -> bool:
+        """Whether a constant is the bound of a loop that Triton unrolls, as the width of a convolution is."""
+        return any(
+            ast.unparse(c.func) in ("tl.static_range", "static_range") and name in _names(c) for c in self._calls
+        )
 
     def possible(self, name: str, known: Any) -> Any:
         """The known value of a constant, unless its uses require another type: a number, or the precision of `tl.dot`."""
-        if any(k.arg == "input_precision" and name in _names(k.value) for c in self._calls() for k in c.keywords):
+        if any(k.arg == "input_precision" and name in _names(k.value) for c in self._calls for k in c.keywords):
             return known if isinstance(known, str) else "ieee"
         compared = self.texts(name)
         wrong = isinstance(known, str) and compared and not any(isinstance(value, str) for value in compared)
@@ -357,7 +414,7 @@ class _Usage:
 
     def is_type(self, name: str) -> bool:
         """Whether a constant is a dtype."""
-        for call in self._calls():
+        for call in self._calls:
             if (
                 isinstance(call.func, ast.Attribute)
                 and call.func.attr in ("to", "cast")
@@ -370,17 +427,21 @@ class _Usage:
                 return True
         return False
 
-    @property
+    @cached_property
     def uses_dot(self) -> bool:
-        """Whether the kernel multiplies matrices."""
-        return any(ast.unparse(c.func) in ("tl.dot", "tl.dot_scaled") for c in self._calls())
+        """Whether the kernel or a device function that it calls multiplies matrices."""
+        return any(
+            ast.unparse(c.func) in ("tl.dot", "tl.dot_scaled") or ((callee := self._callee(c)) and callee.uses_dot)
+            for c in self._calls
+        )
 
-    def _calls(self) -> Iterator[ast.Call]:
-        return (n for n in ast.walk(self.node) if isinstance(n, ast.Call))
+    @cached_property
+    def _calls(self) -> list[ast.Call]:
+        return [n for n in ast.walk(self.node) if isinstance(n, ast.Call)]
 
     def _addresses(self) -> Iterator[ast.expr]:
         """Every expression that is used as a pointer."""
-        for call in self._calls():
+        for call in self._calls:
             function = ast.unparse(call.func)
             if _MEMORY.match(function):
                 yield from call.args[:1] or [k.value for k in call.keywords if k.arg in ("base", "pointer")]
@@ -389,22 +450,30 @@ class _Usage:
 
     def _passed(self, call: ast.Call, wanted: Any) -> Iterator[tuple[ast.expr, str]]:
         """Yield the arguments that a device function uses in a certain way."""
-        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
-        callees = self._project.kernels.get(name, ())
-        if not callees or self._depth >= _MAX_DEPTH or callees[0] is self.node:
+        usage = self._callee(call)
+        if usage is None:
             return
-        callee = callees[0]
-        usage = self._project.usages.get(callee) or _Usage(callee, self._project, self._depth + 1)
-        self._project.usages[callee] = usage
-        names = [p.arg for p in (*callee.args.posonlyargs, *callee.args.args)]
+        names = [p.arg for p in (*usage.node.args.posonlyargs, *usage.node.args.args)]
         yield from (
             (value, parameter) for parameter, value in _bound(names, call).items() if parameter in wanted(usage)
         )
+
+    def _callee(self, call: ast.Call) -> "_Usage | None":
+        """The device function that a call calls."""
+        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+        callees = self._project.kernels.get(name, ())
+        if not callees or self._depth >= _MAX_DEPTH or callees[0] is self.node:
+            return None
+        if callees[0] not in self._project.usages:
+            self._project.usages[callees[0]] = _Usage(callees[0], self._project, self._depth + 1)
+        return self._project.usages[callees[0]]
 
     def _find_pointers(self) -> None:
         ambiguous = []
         for address in self._addresses():
             leaves = list(dict.fromkeys(self._leaves(address, set())))
+            if _LOADED in leaves:
+                continue
             if len(leaves) == 1:
                 self.pointers.add(leaves[0])
             elif leaves:
@@ -416,7 +485,7 @@ class _Usage:
         self.pointers |= {p for p in self.parameters if re.search(r"_ptrs?$|^ptr_|_pointer$", p)}
 
     def _leaves(self, expression: ast.expr, seen: set[str]) -> Iterator[str]:  # noqa: C901 - one case per form
-        """The arguments among the summands of an address."""
+        """The arguments among the summands of an address. `seen` are the variables that were followed, each once."""
         match expression:
             case ast.BinOp(op=ast.Add() | ast.Sub()):
                 yield from self._leaves(expression.left, seen)
@@ -425,12 +494,16 @@ class _Usage:
                 if name in self.parameters:
                     yield name
                 if name not in seen:
+                    seen.add(name)
                     for value in self._values.get(name, ()):
-                        yield from self._leaves(value, seen | {name})
+                        yield from self._leaves(value, seen)
             case ast.Call(func=ast.Attribute(attr="to" | "advance"), args=[ast.expr(), *_]) if isinstance(
                 expression.func, ast.Attribute
             ):
-                yield from self._leaves(expression.func.value, seen)
+                leaves = list(self._leaves(expression.func.value, seen))
+                yield from leaves
+                if not leaves and "pointer_type" in ast.unparse(expression.args[0]):
+                    yield _LOADED
                 if expression.func.attr == "advance":
                     yield from self._leaves(expression.args[0], seen)
             case ast.Call(args=[first, *_]) if ast.unparse(expression.func) in (
@@ -471,7 +544,7 @@ class _Usage:
                     used |= self._reachable(left)
         self.integers = {name.removeprefix("*") for name in used if name.startswith("*")}
         self.indices = {name for name in used if not name.startswith("*")} - self.pointers
-        for call in self._calls():
+        for call in self._calls:
             for value, _ in self._passed(call, lambda usage: usage.integers):
                 self.integers |= set(self._leaves(value, set()))
             for value, _ in self._passed(call, lambda usage: usage.indices):
@@ -486,9 +559,24 @@ class _Usage:
                     leaves = [leaf for leaf in self._leaves(loads[0].args[0], set()) if leaf in self.pointers]
                     (self.integers if re.search(r"int\d", ast.unparse(call.args[0])) else self._floats).update(leaves)
 
+    def _cast_operands(self) -> Iterator[tuple[str, str]]:
+        """Yield the pointers of loaded values that are taken for addresses, or for another type of the same size; with their own type."""
+        for call in self._calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args:
+                element = _cast_from(call)
+                value = call.func.value
+                sources = self._values.get(value.id, []) if isinstance(value, ast.Name) else [value]
+                for source in sources:
+                    if isinstance(source, ast.Call) and ast.unparse(source.func) in ("tl.load", "load") and source.args:
+                        leaves = (leaf for leaf in self._leaves(source.args[0], set()) if leaf in self.pointers)
+                        yield from ((leaf, element) for leaf in leaves if element)
+            for value, parameter in self._passed(call, lambda usage: usage.formats):
+                callee = self._callee(call)
+                yield from ((leaf, callee.formats[parameter]) for leaf in self._leaves(value, set()) if callee)
+
     def _scaled_operands(self) -> Iterator[tuple[str, str]]:
         """Yield the pointers of `tl.dot_scaled(a, a_scale, "e4m3", b, b_scale, "e4m3")`, with their types."""
-        for call in self._calls():
+        for call in self._calls:
             if ast.unparse(call.func) == "tl.dot_scaled" and len(call.args) >= _SCALED_ARGUMENTS:
                 for operand, scale, kind in (call.args[:3], call.args[3:6]):
                     name = kind.value if isinstance(kind, ast.Constant) else "e4m3"
@@ -496,32 +584,41 @@ class _Usage:
                         loaded = (n for n in self._reachable(value) if n.startswith("*"))
                         yield from ((n.removeprefix("*"), element) for n in loaded)
 
-    def _reachable(self, expression: ast.expr, seen: frozenset[str] = frozenset()) -> set[str]:
+    def _reachable(self, expression: ast.expr) -> set[str]:
         """The variables that an expression is computed from, and `*pointer` for a value that is loaded."""
-        if isinstance(expression, ast.Call) and ast.unparse(expression.func) in ("tl.load", "load"):
-            leaves = (
-                [leaf for leaf in self._leaves(expression.args[0], set()) if leaf in self.pointers]
-                if expression.args
-                else []
-            )
-            return {f"*{leaf}" for leaf in leaves}
         found: set[str] = set()
-        if (
-            isinstance(expression, ast.Call)
-            and isinstance(expression.func, ast.Attribute)
-            and expression.func.attr == "to"
-        ):  # a number may be a float before the cast; the bits of a float are an integer
-            loaded = set() if _is_bitcast(expression) else self._reachable(expression.func.value, seen)
-            return {name for name in loaded if name.startswith("*")}
-        if isinstance(expression, ast.Name):
-            found.add(expression.id)
-            if expression.id not in seen and expression.id not in self.parameters:
-                for value in self._values.get(expression.id, ()):
-                    found |= self._reachable(value, seen | {expression.id})
-        for child in ast.iter_child_nodes(expression):
-            if isinstance(child, ast.expr):
-                found |= self._reachable(child, seen)
+        followed = set()
+        open_expressions = [(expression, False)]
+        while open_expressions:
+            part, loads_only = open_expressions.pop()
+            match part:
+                case ast.Call(args=arguments) if ast.unparse(part.func) in ("tl.load", "load"):
+                    leaves = self._leaves(arguments[0], set()) if arguments else ()
+                    found |= {f"*{leaf}" for leaf in leaves if leaf in self.pointers}
+                    continue
+                case ast.Call(func=ast.Attribute(attr="to", value=value)):
+                    # A number may be a float before the cast; the bits of a float are an integer.
+                    if not _is_bitcast(part):
+                        open_expressions.append((value, True))
+                    continue
+                case ast.Name(id=name):
+                    if not loads_only:
+                        found.add(name)
+                    if name not in self.parameters and (name, loads_only) not in followed:
+                        followed.add((name, loads_only))
+                        open_expressions += [(value, loads_only) for value in self._values.get(name, ())]
+            children = (child for child in ast.iter_child_nodes(part) if isinstance(child, ast.expr))
+            open_expressions += [(child, loads_only) for child in children]
         return found
+
+
+def _cast_from(call: ast.Call) -> str:
+    """The pointer type of a value before `value.to(...)`, if the cast shows it."""
+    text = ast.unparse(call.args[0])
+    if "pointer_type" in text:
+        return "*i64"
+    target = re.search(r"(u?int|float)(\d+)", text) if _is_bitcast(call) else None
+    return _OF_SAME_SIZE.get((target[1] == "float", target[2][:2]), "") if target else ""
 
 
 def _is_bitcast(call: ast.Call) -> bool:
@@ -534,7 +631,7 @@ def _dtype_argument(call: ast.Call) -> ast.expr | None:
     return call.args[position] if position < len(call.args) else None
 
 
-def _constant(name: str, known: Any, default: Any, usage: _Usage, truth: bool | None) -> object:  # noqa: C901, FBT001 - one case per form
+def _constant(name: str, known: Any, default: Any, usage: _Usage, truth: bool | None) -> object:  # noqa: C901, FBT001, PLR0912 - one case per form
     if isinstance(known, int) and not isinstance(known, bool) and usage.is_shape(name):
         return min(1 << max(known - 1, 0).bit_length(), _MAX_BLOCK)
     if known is not _UNKNOWN and (truth is None or not isinstance(known, bool)):
@@ -548,6 +645,8 @@ def _constant(name: str, known: Any, default: Any, usage: _Usage, truth: bool | 
     if texts:
         return texts[0]
     numbers = [value for value in compared if isinstance(value, int) and not isinstance(value, bool) and value > 0]
+    if usage.is_unrolled(name) and not _BLOCK.search(name):
+        return numbers[0] if numbers else 4
     if usage.is_shape(name):
         return _block(name, usage)
     if (_TRUTH.search(name) and name not in usage.indices) or (usage.tested(name) and not numbers):

@@ -7,15 +7,22 @@ import ast
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
-from rocsolid.dryrun.infer_signature import ProjectSource, descriptor_arguments, infer, smaller, variants
+from rocsolid.dryrun.infer_signature import (
+    ProjectSource,
+    descriptor_arguments,
+    independent_statement,
+    infer,
+    smaller,
+    variants,
+)
 from rocsolid.dryrun.request import KernelSignature
 from rocsolid.dryrun.resource_usage import widest_block
 
 _MAX_INFERRED: Final = 12
-_MAX_CHECKS: Final = 120
+_MAX_CHECKS: Final = 300
 _SEARCH_S: Final = 30.0
 _MAX_WORK: Final = 16384  # values that each thread computes; more take minutes to compile
 _WARP, _WARPS = 32, 4
@@ -75,25 +82,39 @@ def search_signature(
     tried = furthest
     while tried:
         furthest, tried = tried, None
-        for signature in variants(furthest.signature, node, project, int(furthest.lines[0])):
+        too_large = "maximum tensor numel" in furthest.reason
+        shorter = [candidate for _, candidate in smaller(furthest.signature)] if too_large else []
+        for signature in chain(shorter, variants(furthest.signature, node, project, int(furthest.lines[0]))):
             result = checks.run(signature)
             if isinstance(result, str):
                 return _smaller(signature, result, checks)
             if result is None or result.lines > furthest.lines:
                 tried = result
                 break
-    return f"no signature found that Triton accepts: {furthest.reason if furthest else 'it has no arguments'}"
+    return _why_none(node, furthest)
+
+
+def _why_none(node: ast.FunctionDef, furthest: _Refused | None) -> str:
+    if furthest is None:
+        return "no signature found that Triton accepts: it has no arguments"
+    if len(furthest.lines) == 1 and (statement := independent_statement(node, int(furthest.lines[0]))):
+        return f"Triton does not accept `{statement}`, whatever the arguments are: {furthest.reason}"
+    return f"no signature found that Triton accepts: {furthest.reason}"
 
 
 def _smaller(signature: KernelSignature, code: str, checks: _Checks) -> KernelSignature:
     """Shorten assumed blocks and unrolled loops until the kernel compiles in reasonable time."""
     cost = _cost(signature, code)
+    kept: set[str] = set()  # shortening these did not help
     while cost > 1:
-        for candidate in smaller(signature):
+        for name, candidate in smaller(signature):
+            if name in kept:
+                continue
             result = checks.run(candidate)
             if isinstance(result, str) and _cost(candidate, result) < cost:
                 signature, cost = candidate, _cost(candidate, result)
                 break
+            kept.add(name)
         else:
             break
     return signature
@@ -105,7 +126,9 @@ def _cost(signature: KernelSignature, code: str) -> float:
 
 
 def _lines(error: BaseException | None) -> tuple[float, ...]:
-    """The lines of Triton's chain of errors; an error without a line comes after the last line."""
+    """The lines of Triton's chain of errors. An error without a line comes after the last line, and code that MLIR rejects before the first."""
+    if "error encountered during parsing" in str(error):
+        return (0.0,)
     lines = []
     while error is not None:
         node = getattr(error, "node", None)
