@@ -75,6 +75,23 @@ def test_reads_a_ptxas_report() -> None:
     assert (used.registers, used.spills, used.scratch_bytes, used.occupancy) == (128, 16, 40, 4)
 
 
+@pytest.mark.parametrize(
+    ("registers", "shared", "warps", "waves"),
+    [
+        (33, 0, 4, 12),  # allocated as 40: 12 warps of each SIMD's 16384 registers
+        (255, 0, 8, 2),
+        (16, 0, 1, 8),  # at most 32 blocks
+        (16, 32 * 1024, 4, 6),  # 33 KiB each with the reserved one: 6 blocks in 228 KiB
+        (16, 114 * 1024, 4, 1),  # two would fit without the reserved memory
+    ],
+)
+def test_occupancy_on_nvidia_is_what_cuda_allocates(registers: int, shared: int, warps: int, waves: int) -> None:
+    report = f"Used {registers} registers"
+    used = nvidia_resources({"ptx": "", "ttgir": ""}, report, shared=shared, warps=warps, chip=chip("sm_90"))
+
+    assert used.occupancy == waves
+
+
 def test_finds_the_widest_tensor() -> None:
     assert widest_block("%0 = tensor<64xi32> %1 = tensor<2x2048xf32, #blocked> tensor<!tt.ptr<f32>>") == 4096
     assert widest_block("no tensor") == 1

@@ -22,6 +22,11 @@ _LLVM_ASM: Final = re.compile(r"\bcall\b[^\n]*\basm\b")
 _NV_LIBRARY: Final = re.compile(r"\b__nv_\w+|\bextra\.cuda\b(?:\.\w+)*|\bcuda\.libdevice\b")
 _AMD_LIBRARY: Final = re.compile(r"\b__oc(?:ml|kl)_\w+|\bextra\.hip\b(?:\.\w+)*|\bhip\.libdevice\b")
 _REGISTER_BYTES: Final = 4
+# How CUDA allocates registers to a warp and shared memory to a block on compute capability 9.0 (CUDA occupancy calculator).
+_CUDA_REGISTER_UNIT: Final = 256
+_CUDA_SHARED_UNIT: Final = 128
+_CUDA_SHARED_RESERVED: Final = 1024
+_CUDA_MAX_GROUPS: Final = 32
 _FP8: Final = {
     "float8_e4m3fn": re.compile(r"\bfp8e4nv\b|f8E4M3FN\b"),
     "float8_e5m2": re.compile(r"\bfp8e5\b|f8E5M2\b"),
@@ -66,13 +71,11 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
     registers = _number(r"Used (\d+) registers", report)
     spilled_bytes = _number(r"(\d+) bytes spill stores", report)
     threads = warps * chip.wavefront_size
-    waves = (
-        chip.registers_per_unit // max(1, registers * threads) * warps // chip.simds
-        if registers
-        else chip.waves_per_simd
-    )
+    used = _round_up(registers * chip.wavefront_size, _CUDA_REGISTER_UNIT)  # by one warp
+    by_registers = chip.registers_per_unit // chip.simds // used if used else chip.waves_per_simd
+    groups = min(_CUDA_MAX_GROUPS, min(chip.waves_per_simd, by_registers) * chip.simds // warps)
+    occupancy = max(1, groups * warps // chip.simds)
     block = widest_block(str(asm.get("ttgir") or asm.get("ttir") or ""))
-    occupancy = max(1, min(chip.waves_per_simd, waves))
     return Resources(
         registers=registers,
         spills=spilled_bytes // _REGISTER_BYTES,
@@ -81,7 +84,7 @@ def nvidia_resources(asm: Mapping[str, str | bytes], report: str, *, shared: int
         lds_limit_bytes=chip.lds_bytes,
         wavefront=chip.wavefront_size,
         register_occupancy=occupancy,
-        occupancy=_limit_by_lds(occupancy, shared, warps, chip),
+        occupancy=_limit_by_lds(occupancy, _round_up(shared, _CUDA_SHARED_UNIT) + _CUDA_SHARED_RESERVED, warps, chip),
         block=block,
         lanes_used=min(1.0, block / threads),
         matrix_instructions=len(_NVIDIA_MATRIX.findall(str(asm.get("ptx", "")))),
@@ -120,6 +123,10 @@ def _limit_by_lds(waves: int, shared: int, warps: int, chip: Chip) -> int:
     if not shared or shared > chip.lds_bytes:
         return waves
     return max(1, min(waves, chip.lds_bytes_per_unit // shared * warps // chip.simds))
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
 
 
 def _metadata(text: str, key: str) -> int:

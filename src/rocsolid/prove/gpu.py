@@ -1,20 +1,24 @@
 """Checks that compute on the GPU: captures, random numbers, shipped and vendor operators, kernels against the dry run, chips."""
 
+import ctypes
 import importlib
 import importlib.util
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocsolid.catalog.capture_errors import meaning_of
 from rocsolid.catalog.chips import CHIPS
 from rocsolid.catalog.registry import setting
 from rocsolid.model.chip import Chip
+from rocsolid.model.platform import Platform
 from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict, Prediction
 from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, check, plain, result
+from rocsolid.prove.runtime import loaded_library
 
 if TYPE_CHECKING:
     import torch
@@ -215,11 +219,15 @@ def _first(values: Any) -> Any:
 
 
 @check(
-    "dryrun", "spills and LDS are as predicted, registers within 25 %", rank=9, estimate_s=40, deadline_s=240, gpu=True
+    "dryrun",
+    "spills, LDS and occupancy of every shipped kernel are as predicted, registers within 25 %",
+    rank=9,
+    estimate_s=60,
+    deadline_s=300,
+    gpu=True,
 )
 def dryrun(task: Task) -> Iterator[ClaimResult]:
-    """Compile a kernel here, run it, and compare its resources with those that a dry run predicts."""
-    import torch
+    """Launch every shipped kernel here, and compare its resources with those that a dry run predicts."""
     import triton
 
     from rocsolid.api.dryrun import dryrun_kernels
@@ -230,40 +238,124 @@ def dryrun(task: Task) -> Iterator[ClaimResult]:
     if chip is None:
         msg = "the dry run does not know this chip"
         raise NotApplicable(msg)
-    x, weight = torch.randn(8, 1024, device="cuda").half(), torch.ones(1024, device="cuda").half()
-    out, warps = torch.empty_like(x), 256 // chip.wavefront_size
-    made = shipped_kernels.rms_norm_kernel[(8,)](x, weight, out, 1024, 1024, 1e-6, BLOCK=1024, num_warps=warps)
-    torch.cuda.synchronize()
-    signature = (
-        "rms_norm_kernel(x=*fp16, weight=*fp16, out=*fp16, x_row_stride=i32, columns=i32, eps=fp32, "
-        f"BLOCK=1024, num_warps={warps})"
-    )
+    launches = launch_shipped_kernels("cuda")
     record = dryrun_kernels(
-        shipped_kernels.__file__, chip.arch, signatures=[parse_signature(signature)], only=["rms_norm_kernel"]
+        shipped_kernels.__file__,
+        chip.arch,
+        signatures=[parse_signature(launch.signature) for launch in launches],
+        only=[launch.name for launch in launches],
     )
-    predicted = record.runs[0].kernel("rms_norm_kernel").configs[0].resources
-    if predicted is None:
-        msg = "the dry run could not compile the kernel"
+    run = record.runs[0]
+    predicted: dict[str, int] = {}
+    real: dict[str, int] = {}
+    for launch in launches:
+        resources = run.kernel(launch.name).configs[0].resources
+        if resources is None:
+            msg = f"the dry run could not compile {launch.name}"
+            raise CannotDecide(msg)
+        predicted |= {
+            f"{launch.name} registers": resources.registers,
+            f"{launch.name} spills": resources.spills,
+            f"{launch.name} LDS bytes": resources.lds_bytes,
+            f"{launch.name} waves per SIMD": resources.occupancy,
+        }
+        real |= {
+            f"{launch.name} registers": int(launch.made.n_regs or 0),
+            f"{launch.name} spills": int(launch.made.n_spills or 0),
+            f"{launch.name} LDS bytes": int(launch.made.metadata.shared),
+            f"{launch.name} waves per SIMD": _waves_per_simd(launch.made, chip),
+        }
+    yield from (judge_resources(claim, predicted, real, triton.__version__) for claim in task.claims)
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """A launch of a Triton kernel: its arguments as a signature, and what Triton compiled for it."""
+
+    name: str
+    signature: str
+    made: Any
+
+
+class _Recorded:
+    """A kernel whose launches are added to a list."""
+
+    def __init__(self, kernel: Any, launches: list[KernelLaunch]) -> None:
+        self._kernel, self._launches = kernel, launches
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        def launch(*args: Any, **kwargs: Any) -> None:
+            made = self._kernel[grid](*args, **kwargs)
+            given = {**dict(zip(self._kernel.arg_names, args, strict=False)), **kwargs}
+            constants = {p.name for p in self._kernel.params if p.is_constexpr}
+            texts = [
+                f"{name}={repr(value) if name in constants or name not in self._kernel.arg_names else _type_name(value)}"
+                for name, value in given.items()
+            ]
+            name = self._kernel.__name__
+            self._launches.append(KernelLaunch(name, f"{name}({', '.join(texts)})", made))
+
+        return launch
+
+
+def launch_shipped_kernels(device: str) -> list[KernelLaunch]:
+    """Launch each shipped kernel once. All sizes are multiples of 16, which a dry run assumes."""
+    import torch
+
+    from rocsolid.ops.shipped import launch
+
+    launches: list[KernelLaunch] = []
+
+    def recorded(kernel: Any) -> _Recorded:
+        return _Recorded(kernel, launches)
+
+    x, y, weight = (torch.randn(size, device=device).half() for size in ((16, 1024), (16, 1024), (1024,)))
+    q, k, v = (
+        torch.randn(16, heads, size, 64, device=device).half() for heads, size in ((16, 16), (1, 1024), (1, 1024))
+    )
+    launch.launch_rms_norm(x, weight, 1e-6, recorded)
+    launch.launch_add_rms_norm(x, y, weight, 1e-6, recorded)
+    launch.launch_gate_mul(x, y, "silu", recorded)
+    launch.launch_attention(q, k, v, None, causal=False, splits=16, wrap=recorded)
+    return launches
+
+
+def _type_name(value: Any) -> str:
+    names = {"float16": "fp16", "float32": "fp32"}
+    if isinstance(value, (int, float)):
+        return "i32" if isinstance(value, int) else "fp32"
+    return f"*{names[str(value.dtype).removeprefix('torch.')]}"
+
+
+def _waves_per_simd(made: Any, chip: Chip) -> int:
+    """How many wavefronts of a compiled kernel one SIMD can hold, as the driver computes it."""
+    library, function = {
+        Platform.ROCM: (loaded_library(), "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"),
+        Platform.CUDA: ("libcuda.so.1", "cuOccupancyMaxActiveBlocksPerMultiprocessor"),
+    }[chip.platform]
+    groups, warps = ctypes.c_int(), int(made.metadata.num_warps)
+    code = getattr(ctypes.CDLL(library), function)(
+        ctypes.byref(groups),
+        ctypes.c_void_p(made.function),
+        ctypes.c_int(warps * chip.wavefront_size),
+        ctypes.c_size_t(made.metadata.shared),
+    )
+    if code:
+        msg = f"{function} failed with error {code}"
         raise CannotDecide(msg)
-    real = {
-        "registers": int(made.n_regs or 0),
-        "spills": int(made.n_spills or 0),
-        "LDS bytes": int(made.metadata.shared),
-    }
-    wanted = {"registers": predicted.registers, "spills": predicted.spills, "LDS bytes": predicted.lds_bytes}
-    yield from (judge_resources(claim, wanted, real, triton.__version__) for claim in task.claims)
+    return max(1, groups.value * warps // chip.simds)
 
 
 def judge_resources(
     claim: Claim, predicted: Mapping[str, int], real: Mapping[str, int], triton_version: str
 ) -> ClaimResult:
-    """Compare resources of one kernel; spills and LDS must be exact."""
+    """Compare resources of kernels; all but registers must be exact."""
     predictions = tuple(
         Prediction(
-            what=f"rms_norm_kernel {name}",
+            what=name,
             predicted=value,
             seen=real[name],
-            allowed=_REGISTER_ERROR if name == "registers" else 0.0,
+            allowed=_REGISTER_ERROR if name.endswith(" registers") else 0.0,
         )
         for name, value in predicted.items()
     )
