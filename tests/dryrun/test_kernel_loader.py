@@ -289,8 +289,8 @@ def product(a, b, table, rows):
 
 
 @triton.jit
-def kernel(cache, halves, table, out, offset, HC: tl.constexpr, WIDTH_BLOCK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    rows = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN) + tl.arange(0, HC)
+def kernel(cache, halves, table, out, offset, HC: tl.constexpr, WIDTH_BLOCK: tl.constexpr, BM: tl.constexpr, BN_HALF: tl.constexpr):
+    rows = tl.arange(0, BM)[:, None] * 2 + tl.arange(0, BN_HALF) + tl.arange(0, HC)
     value = product(cache, halves, table, rows)
     for i in tl.static_range(1, HC):
         for j in tl.static_range(WIDTH_BLOCK):
@@ -317,8 +317,29 @@ def test_casts_loops_and_device_functions_show_types_and_lengths() -> None:
         "HC": 4,
         "WIDTH_BLOCK": 32,
         "BM": 32,
-        "BN": 32,
+        "BN_HALF": 16,
     }  # short blocks, as matrices are multiplied
+
+
+def test_launches_of_another_kernel_of_the_same_name_are_not_used() -> None:
+    kernel = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(x, {}, SEM: tl.constexpr):\n    tl.atomic_add(x + {}, 1, sem=SEM)\n"
+    ours, theirs, user = (
+        ast.parse(text)
+        for text in (
+            kernel.format("step", "step"),
+            kernel.format("y", "0") + "\ndef call(a, b: float):\n    kernel[(1,)](a, b)\n",
+            "from .ours import kernel\ndef call(a: torch.Tensor):\n    kernel[(1,)](a.long(), a.stride(0), num_warps=2)\n",
+        )
+    )
+    project = ProjectSource()
+    found = {tree: [k.node for k in find_kernels(tree, Path("x.py"))] for tree in (theirs, ours, user)}
+    for tree, nodes in found.items():
+        project.add(tree, nodes)
+
+    first = next(infer(found[ours][0], project))
+    assert (first.types, first.options) == ({"x": "*i64", "step": "i32"}, {"num_warps": 2})
+    assert first.constants == {"SEM": "relaxed"}
+    assert next(infer(found[theirs][0], project)).types["y"] == "fp32"
 
 
 def test_many_assignments_are_followed_once() -> None:

@@ -16,7 +16,7 @@ from rocsolid.dryrun.request import KernelSignature
 
 _MEMORY: Final = re.compile(r"^(?:tl\.)?(?:load|store|atomic_\w+|make_block_ptr|make_tensor_descriptor)$")
 _INTEGER: Final = re.compile(
-    r"idx|indices|index|offset|cu_seq|seqlen|(?:^|_)lens?(?:$|_)|_ids?(?:_|$)|(?:^|_)ids?_|table|(?:^|_)locs?(?:_|$)|pos(?:ition)?s?(?:_|$)|slot"
+    r"idx|indices|index|offset|offs(?:_|$)|cu_seq|seqlen|(?:^|_)lens?(?:$|_)|_ids?(?:_|$)|(?:^|_)ids?_|table|(?:^|_)locs?(?:_|$)|pos(?:ition)?s?(?:_|$)|slot"
     r"|num_|count|label|target|token|page|block_?map|perm|req_|chunk_i|bitmask|n_rounds|start|mapping|order|rank|accepted|seed",
     re.IGNORECASE,
 )
@@ -89,6 +89,7 @@ _OF_SAME_SIZE: Final = {  # by whether the new type is a float, and its bits
     (False, "32"): "*fp32",
 }
 _SCALED_ARGUMENTS: Final = 6
+_TEXTS: Final = {"input_precision": "ieee", "sem": "relaxed", "scope": "gpu"}  # keywords of tl.dot and tl.atomic_*
 _MAX_DEPTH: Final = 6
 _MAX_BLOCK: Final = 2048
 _MIN_BLOCK: Final = 4
@@ -104,6 +105,7 @@ class LaunchSite:
 
     call: ast.Call
     names: Mapping[str, ast.expr]
+    module: ast.Module
     annotations: Mapping[str, str] = field(default_factory=dict)  # of the function's arguments
 
 
@@ -112,6 +114,7 @@ class ProjectSource:
     """The kernels and launches of all files that were read."""
 
     kernels: dict[str, list[ast.FunctionDef]] = field(default_factory=dict)
+    modules: dict[ast.FunctionDef, ast.Module] = field(default_factory=dict)
     sites: dict[str, list[LaunchSite]] = field(default_factory=dict)
     hooks: dict[str, dict[str, ast.expr]] = field(default_factory=dict)  # block shapes by function and argument
     called: set[str] = field(default_factory=set)  # by other kernels
@@ -121,6 +124,7 @@ class ProjectSource:
         """Add a file."""
         for node in kernels:
             self.kernels.setdefault(node.name, []).append(node)
+            self.modules[node] = tree
             self.called |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
             self.called |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
         module_names = _assignments(tree.body)
@@ -131,8 +135,22 @@ class ProjectSource:
             for call in _launch_calls(scope):
                 target = call.func.value if isinstance(call.func, ast.Subscript) else call.func
                 name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
-                self.sites.setdefault(name, []).append(LaunchSite(call=call, names=names, annotations=annotations))
+                site = LaunchSite(call=call, names=names, module=tree, annotations=annotations)
+                self.sites.setdefault(name, []).append(site)
         self.hooks |= {f.name: shapes for f in functions if (shapes := _hook_shapes(f))}
+
+    def sites_of(self, node: ast.FunctionDef) -> list[LaunchSite]:
+        """The lines that launch this kernel: those of its file, or else of files without a kernel of that name."""
+        sites = self.sites.get(node.name, [])
+        own = [site for site in sites if site.module is self.modules.get(node)]
+        others = [self.modules[kernel] for kernel in self.kernels.get(node.name, ()) if kernel is not node]
+        return own or [site for site in sites if site.module not in others]
+
+    def function_for(self, name: str, caller: ast.FunctionDef) -> ast.FunctionDef | None:
+        """The device function that a kernel calls by that name, from its file if there are several."""
+        found = [kernel for kernel in self.kernels.get(name, ()) if kernel is not caller]
+        near = [kernel for kernel in found if self.modules[kernel] is self.modules.get(caller)]
+        return next(iter(near or found), None)
 
     def is_device_function(self, node: ast.FunctionDef) -> bool:
         """Whether nothing launches it, and kernels call it or it returns a value, which a kernel cannot."""
@@ -145,10 +163,10 @@ def infer(node: ast.FunctionDef, project: ProjectSource, given: Sequence[str] = 
     usage = _Usage(node, project)
     blocks = _block_shapes(node, project)
     parameters = [*node.args.posonlyargs, *node.args.args]
-    site_values, options = _site_values(node, project.sites.get(node.name, ()))
+    site_values, options = _site_values(node, project.sites_of(node))
     site_types = {
         name: kind
-        for name, kind in _site_types(node, project.sites.get(node.name, ())).items()
+        for name, kind in _site_types(node, project.sites_of(node)).items()
         if not kind.startswith("*") or name in usage.pointers or not usage.computes_with(name)
     }
     defaults = dict(
@@ -405,9 +423,10 @@ class _Usage:
         )
 
     def possible(self, name: str, known: Any) -> Any:
-        """The known value of a constant, unless its uses require another type: a number, or the precision of `tl.dot`."""
-        if any(k.arg == "input_precision" and name in _names(k.value) for c in self._calls for k in c.keywords):
-            return known if isinstance(known, str) else "ieee"
+        """The known value of a constant, unless its uses require another type: a number, or a text such as the precision of `tl.dot`."""
+        keywords = (k for c in self._calls for k in c.keywords if k.arg in _TEXTS and name in _names(k.value))
+        for keyword in keywords:
+            return known if isinstance(known, str) else _TEXTS[keyword.arg or ""]
         compared = self.texts(name)
         wrong = isinstance(known, str) and compared and not any(isinstance(value, str) for value in compared)
         return _UNKNOWN if wrong else known
@@ -461,12 +480,12 @@ class _Usage:
     def _callee(self, call: ast.Call) -> "_Usage | None":
         """The device function that a call calls."""
         name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
-        callees = self._project.kernels.get(name, ())
-        if not callees or self._depth >= _MAX_DEPTH or callees[0] is self.node:
+        callee = self._project.function_for(name, self.node)
+        if callee is None or self._depth >= _MAX_DEPTH:
             return None
-        if callees[0] not in self._project.usages:
-            self._project.usages[callees[0]] = _Usage(callees[0], self._project, self._depth + 1)
-        return self._project.usages[callees[0]]
+        if callee not in self._project.usages:
+            self._project.usages[callee] = _Usage(callee, self._project, self._depth + 1)
+        return self._project.usages[callee]
 
     def _find_pointers(self) -> None:
         ambiguous = []
@@ -669,14 +688,13 @@ def _constant(name: str, known: Any, default: Any, usage: _Usage, truth: bool | 
 def _block(name: str, usage: _Usage) -> int:
     if re.search("GROUP", name, re.IGNORECASE):
         return 8
-    if usage.uses_dot:
-        return 32
     blocks = [
         p.arg
         for p in (*usage.node.args.posonlyargs, *usage.node.args.args)
         if _is_constant(p) and usage.is_shape(p.arg)
     ]
-    return 1024 if len(blocks) <= 1 else 64
+    length = 32 if usage.uses_dot else 1024 if len(blocks) <= 1 else 64
+    return length // 2 if re.search("HALF", name, re.IGNORECASE) else length
 
 
 def _scalar(parameter: ast.arg, known: Any, default: Any, usage: _Usage) -> str:
@@ -731,7 +749,7 @@ def _block_shapes(node: ast.FunctionDef, project: ProjectSource) -> dict[str, st
     """The block shape of each tensor descriptor that the kernel takes, written with the kernel's constants."""
     names = [p.arg for p in (*node.args.posonlyargs, *node.args.args)]
     written: dict[str, str] = {}
-    for site in project.sites.get(node.name, ()):
+    for site in project.sites_of(node):
         bound = _bound(names, site.call)
         constants = {ast.unparse(value): name for name, value in bound.items() if not isinstance(value, ast.Constant)}
         for name, value in bound.items():
