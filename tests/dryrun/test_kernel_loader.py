@@ -342,6 +342,18 @@ def test_launches_of_another_kernel_of_the_same_name_are_not_used() -> None:
     assert next(infer(found[theirs][0], project)).types["y"] == "fp32"
 
 
+def test_functions_that_call_each_other_by_name_are_followed_to_an_end() -> None:
+    """Triton has no recursion, but a method may have the name of a device function."""
+    body = (
+        "import triton\nimport triton.language as tl\n@triton.jit\ndef {}(x, y):\n    return tl.load(x) + y.{}(x, y)\n"
+    )
+    source = (
+        body.format("load_one", "load_two") + body.format("load_two", "load_one") + body.format("kernel", "load_two")
+    )
+
+    assert signatures(source, "kernel")[0].types == {"x": "*bf16", "y": "i32"}
+
+
 def test_many_assignments_are_followed_once() -> None:
     """Each variable is computed from the one before, on three paths: 3 ** 40 in all."""
     lines = [f"    v{i + 1} = (v{i} + v{i}.to(tl.int64)) % v{i}" for i in range(40)]

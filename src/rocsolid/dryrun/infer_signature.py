@@ -148,7 +148,7 @@ class ProjectSource:
 
     def function_for(self, name: str, caller: ast.FunctionDef) -> ast.FunctionDef | None:
         """The device function that a kernel calls by that name, from its file if there are several."""
-        found = [kernel for kernel in self.kernels.get(name, ()) if kernel is not caller]
+        found = self.kernels.get(name, ()) if name != caller.name else ()
         near = [kernel for kernel in found if self.modules[kernel] is self.modules.get(caller)]
         return next(iter(near or found), None)
 
@@ -312,12 +312,16 @@ class _Usage:
                 for name in _stored(statement.body):
                     self._conditions.setdefault(name, []).append(statement.test)
         self.pointers: set[str] = set()
+        self.descriptors: set[str] = set()
+        self.uses_dot = False  # whether it multiplies matrices
         self.integers: set[str] = set()
         self.indices: set[str] = set()  # numbers that addresses and the bounds of loops are computed from
         self._floats: set[str] = set()
         self._find_pointers()
         self._find_integers()
         self.formats = {**dict(self._cast_operands()), **dict(self._scaled_operands())}
+        self.descriptors = set(self._find_descriptors()) & set(self.parameters)
+        self.uses_dot = any(self._is_product(call) for call in self._calls)
 
     def element(self, name: str, width: str) -> str:
         """The pointer type of an argument."""
@@ -361,17 +365,13 @@ class _Usage:
             found = dict.fromkeys((n for value in values for n in _names(value)), distance) | found
         return found
 
-    @cached_property
-    def descriptors(self) -> set[str]:
+    def _find_descriptors(self) -> Iterator[str]:
         """The arguments with methods of a tensor descriptor, also in device functions."""
-        found = set()
         for call in self._calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr in ("load", "store"):
-                found |= {call.func.value.id} if isinstance(call.func.value, ast.Name) else set()
-            found |= {
-                value.id for value, _ in self._passed(call, lambda u: u.descriptors) if isinstance(value, ast.Name)
-            }
-        return found & set(self.parameters)
+                yield from [call.func.value.id] if isinstance(call.func.value, ast.Name) else []
+            passed = self._passed(call, lambda usage: usage.descriptors)
+            yield from (value.id for value, _ in passed if isinstance(value, ast.Name))
 
     def integer_scalar(self, name: str) -> bool:
         """Whether an argument is used as a size or an index."""
@@ -446,13 +446,12 @@ class _Usage:
                 return True
         return False
 
-    @cached_property
-    def uses_dot(self) -> bool:
-        """Whether the kernel or a device function that it calls multiplies matrices."""
-        return any(
-            ast.unparse(c.func) in ("tl.dot", "tl.dot_scaled") or ((callee := self._callee(c)) and callee.uses_dot)
-            for c in self._calls
-        )
+    def _is_product(self, call: ast.Call) -> bool:
+        """Whether a call multiplies matrices, itself or in a device function."""
+        if ast.unparse(call.func) in ("tl.dot", "tl.dot_scaled"):
+            return True
+        callee = self._callee(call)
+        return callee is not None and callee.uses_dot
 
     @cached_property
     def _calls(self) -> list[ast.Call]:
