@@ -223,11 +223,11 @@ def dryrun_kernels() -> str:
         "",
         f"`rocsolid dryrun --kernels` on projects that are not installed, measured on {data['measured_on']} with torch {versions['torch']} and Triton {versions['triton']}; only the first configuration of each autotuned kernel.",
         "Signatures were inferred from the source. Of the kernels that compile for NVIDIA (H100), the table shows how many compile for an AMD chip or are refused with the reason in their code, such as PTX.",
-        "The first share is that of the worse chip. The second is strict: it counts every other drawn kernel as missed, except those with a line that Triton accepts with no arguments at all.",
+        "The first share is that of the worse chip. The second is strict: it counts every other drawn kernel as missed, except those with a line that Triton rejects whatever the arguments are.",
         "Registers, spills and scratch were compared with the metadata of each object file, and LDS with Triton's.",
         "Record with every kernel and reason: `evidence/dryrun-kernels.json`, made by `scripts/score_dryrun.py`.",
         "",
-        "| project | kernels | drawn at random | no signature found | compile for NVIDIA | gfx942: compile + refused | gfx1100: compile + refused | share | share of all drawn | figures equal |",
+        "| project | kernels | compiled here (drawn at random if not all) | no signature found | compile for NVIDIA | gfx942: compile + refused | gfx1100: compile + refused | share | share of all drawn | figures equal |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name, project in data["projects"].items():

@@ -79,8 +79,13 @@ def rows(record: DryRunRecord, package: Path, saved: Path) -> list[dict[str, Any
         result.append({"kernel": first.name, "file": file, "signature": first.signature, "chips": chips})
     for skipped in runs[0].skipped:
         file = str(Path(skipped.location.rpartition(":")[0]).relative_to(package.resolve()))
-        result.append({"kernel": skipped.name, "file": file, "skipped": skipped.reason})
+        result.append({"kernel": skipped.name, "file": file, "skipped": without_folders(skipped.reason)})
     return result
+
+
+def without_folders(text: str) -> str:
+    """The text with only the last part of each path: where the projects lie is nobody's business."""
+    return re.sub(r"(?<![\w.])/[^\s'\"]*/", "", text)
 
 
 def outcome(kernel: DryRunKernel, run: DryRun, saved: Path) -> dict[str, Any]:
@@ -88,7 +93,7 @@ def outcome(kernel: DryRunKernel, run: DryRun, saved: Path) -> dict[str, Any]:
     (config,) = kernel.configs
     if config.resources is None:
         kind = "refused" if kernel.foreign or any(text in config.error for text in MISSING_ON_CHIP) else "failed"
-        error = re.sub(r" source /\S+ into object file /\S+", "", config.error)  # temporary files
+        error = without_folders(re.sub(r" source /\S+ into object file /\S+", "", config.error))
         return {"outcome": kind, "reason": "; ".join([*kernel.foreign, error])[:300]}
     used = config.resources
     figures = {"registers": used.registers, "spills": used.spills, "lds": used.lds_bytes, "fits": used.fits}

@@ -15,3 +15,11 @@ def test_a_larger_sample_continues_a_smaller_one_of_the_same_commit_and_compiler
     assert earlier(project, "2", ["a.py:f"]) == {"rows": [], "seconds": 0}
     assert earlier({**project, "triton": "3.0.0"}, "1", ["a.py:f"]) == {"rows": [], "seconds": 0}
     assert earlier({}, "1", ["a.py:f"]) == {"rows": [], "seconds": 0}
+
+
+def test_the_record_does_not_say_where_the_projects_lie() -> None:
+    without_folders = runpy.run_path(str(ROOT / "scripts/score_dryrun.py"))["without_folders"]
+
+    assert without_folders("SIGABRT; /home/me/sglang/a.py:9: error in '/x/y.ptx', see docs/a.md and 1/2") == (
+        "SIGABRT; a.py:9: error in 'y.ptx', see docs/a.md and 1/2"
+    )
