@@ -84,7 +84,7 @@ def rows(record: DryRunRecord, package: Path, saved: Path) -> list[dict[str, Any
 
 
 def without_folders(text: str) -> str:
-    """The text with only the last part of each path: where the projects lie is nobody's business."""
+    """The text with only the last part of each path, so that the record does not depend on where the projects lie."""
     return re.sub(r"(?<![\w.])/[^\s'\"]*/", "", text)
 
 

@@ -181,6 +181,7 @@ def test_a_project_ends_with_its_counts_and_lists_only_kernels_with_problems() -
     assert "fine_3" not in text
     assert "30 kernels without a problem are not listed" in text
     assert "not compiled: open  me/o.py:3: no signature" in text
+    assert "1 kernel not compiled, see the reasons above; a signature can be given with --signatures FILE" in text
     assert "fine_3" in dryrun_text(record, Terminal(), verbose=True)
     page = dryrun_html(record)
     assert "inferred: k(x=*bf16)" in page

@@ -130,7 +130,7 @@ def porting_lines(record: DryRunRecord) -> Iterator[str]:
         verb = "compiles" if len(run.kernels) == 1 else "compile"
         yield ", ".join([f"{run.target}: {compiled} of {_count(len(run.kernels), 'kernel')} {verb}", *problems])
     if record.runs and record.runs[0].skipped:
-        yield f"{_count(len(record.runs[0].skipped), 'kernel')} not compiled, because no signature is known: add --signatures FILE"
+        yield f"{_count(len(record.runs[0].skipped), 'kernel')} not compiled, see the reasons above; a signature can be given with --signatures FILE"
 
 
 def _verdict(configs: Sequence[KernelConfig]) -> Iterator[str]:
