@@ -19,6 +19,8 @@ from typing import Any
 from rocsolid.measure.evidence import evidence, write
 
 TOKENS, PREFIX, WIDTH, HEADS, WIDE = 50, 800, 1024, 8, 4096
+# Rows, inner dimension and columns: of BERT, of the denoiser, of GPT-2 with 64 tokens.
+PRODUCTS = ((128, 768, 768), (128, 3072, 768), (50, 1024, 1024), (50, 4096, 1024), (64, 768, 768), (64, 3072, 768))
 CALLS, ROUNDS, REPLAYS, WARMUPS = 32, 15, 20, 3
 # An operator is shipped if the median speed-up is at least this, and the interval contains 1.
 MIN_SPEEDUP = 0.98
@@ -86,8 +88,65 @@ def cases() -> dict[str, tuple[dict[str, Function], Callable[[], tuple[Any, ...]
             },
             attention_inputs,
         ),
+        "attention, keys in two tensors": (
+            {
+                "shipped": lambda q, k, v, a, b: shipped.attention(q, a, b, more=(k, v)),
+                "inductor": lambda q, k, v, a, b: references.attention(q, torch.cat([a, k], 2), torch.cat([b, v], 2)),
+                "inductor, F.scaled_dot_product_attention": lambda q, k, v, a, b: (
+                    functional.scaled_dot_product_attention(q, torch.cat([a, k], 2), torch.cat([b, v], 2))
+                ),
+            },
+            lambda: (
+                *(random(1, HEADS, TOKENS, head_dim) for _ in range(3)),
+                *(random(1, HEADS, PREFIX, head_dim) for _ in range(2)),
+            ),
+        ),
+        "attention, padding mask": (
+            {
+                "shipped": lambda q, k, v: shipped.attention(q, k, v, mask=padding(q)),
+                "inductor": lambda q, k, v: references.attention(q, k, v, mask=padding(q)),
+                "inductor, F.scaled_dot_product_attention": lambda q, k, v: functional.scaled_dot_product_attention(
+                    q, k, v, attn_mask=padding(q)
+                ),
+            },
+            lambda: tuple(random(1, 12, 128, 64) for _ in range(3)),
+        ),
+        **{f"product {shape}, residual, norm": product_case(*shape) for shape in PRODUCTS},
         "layer": ({"shipped": layer(shipped), "inductor": layer(plain_operators())}, layer_inputs),
     }
+
+
+def padding(q: Any) -> Any:
+    """A padding mask as in BERT: the last keys of the batch are hidden."""
+    import torch
+
+    return (torch.arange(q.shape[2], device=q.device) < q.shape[2] - 10).expand(q.shape[0], 1, q.shape[2], q.shape[2])
+
+
+def product_case(rows: int, inner: int, columns: int) -> tuple[dict[str, Function], Callable[[], tuple[Any, ...]]]:
+    """A linear layer with few rows, the residual and the norm that follow it: the product in parts, and as torch computes it."""
+    import torch
+    import torch.nn.functional as functional  # noqa: PLR0402
+
+    from rocsolid.ops.split_matmul import SPLIT_MATMUL, best_splits
+
+    splits = max(2, best_splits(rows, inner, columns, torch.device("cuda", 0)))
+
+    def in_parts(x: Any, weight: Any, residual: Any) -> Any:
+        parts = SPLIT_MATMUL(x, weight.t(), splits)
+        total = parts[0]
+        for index in range(1, splits):
+            total = total + parts[index]
+        return functional.layer_norm(residual + total.to(x.dtype), (columns,))
+
+    def plain(x: Any, weight: Any, residual: Any) -> Any:
+        return functional.layer_norm(residual + functional.linear(x, weight), (columns,))
+
+    return {"shipped": in_parts, "inductor": plain}, lambda: (
+        random(rows, inner),
+        random(columns, inner) * inner**-0.5,
+        random(rows, columns),
+    )
 
 
 def plain_operators() -> Any:
@@ -227,20 +286,52 @@ def sweep() -> Iterator[str]:
         variants["rms_norm"][1],
         variants["silu_mul"][1],
     )
-    defaults = {name: vars(launch)[name] for name in ("_ELEMENTS_PER_LANE", "_ATTENTION_WARPS")}
-    for splits, warps in itertools.product((1, 2, 4, 7, 14), (4, 8)):
-        vars(launch)["_ATTENTION_WARPS"] = warps
+    defaults = {name: vars(launch)[name] for name in SWEPT}
+    blocks = launch.attention_blocks
+    for splits, warps, keys in itertools.product((1, 4, 7, 14), (4, 8), (32, 64)):
+        vars(launch)["attention_blocks"] = lambda *_, w=warps, k=keys, **__: launch.AttentionBlocks(64, k, w, 2)
         graph = captured(
             lambda q, k, v, n=splits: launch.launch_attention(q, k, v, None, causal=False, splits=n), attention_inputs
         )
-        yield f"attention, {splits} splits, {warps} warps: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
+        yield f"attention, {splits} splits, {keys} keys, {warps} warps: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
+    vars(launch)["attention_blocks"] = blocks
     for elements in (2, 4, 8, 16):
         vars(launch)["_ELEMENTS_PER_LANE"] = elements
         norm = captured(lambda x, w: launch.launch_rms_norm(x, w, 1e-6), norm_inputs)
         gate = captured(lambda both: launch.launch_gate_mul(both[:, :WIDE], both[:, WIDE:], "silu"), gate_inputs)
         for name, graph in (("rms_norm", norm), ("silu_mul", gate)):
             yield f"{name}, {elements} elements per lane: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
+    yield from sweep_products()
     vars(launch).update(defaults)
+
+
+SWEPT = ("_ELEMENTS_PER_LANE", "_MATMUL_WARPS", "_MATMUL_STAGES")
+
+
+def sweep_products() -> Iterator[str]:
+    """Compare blocks, splits, warps and stages of products with few rows; the time contains adding the parts, the residual and the norm."""
+    import torch
+
+    from rocsolid.ops import split_matmul
+    from rocsolid.ops.shipped import launch
+
+    previous = split_matmul.blocks, split_matmul.best_splits
+    for shape in PRODUCTS:
+        found = {}
+        for block, splits, warps, stages in itertools.product(
+            ((64, 32, 64), (64, 64, 64), (64, 32, 128), (32, 64, 64)), (2, 4, 8), (4, 8), (3, 5)
+        ):
+            vars(split_matmul).update(blocks=lambda _, b=block: b, best_splits=lambda *_, n=splits: n)
+            vars(launch).update(_MATMUL_WARPS=warps, _MATMUL_STAGES=stages)
+            torch._dynamo.reset()
+            variants, make_inputs = product_case(*shape)
+            graph = captured(torch.compile(variants["shipped"], fullgraph=True), make_inputs)
+            found[f"blocks {block}, {splits} splits, {warps} warps, {stages} stages"] = min(
+                timed_us(graph) for _ in range(3)
+            )
+        for text in sorted(found, key=lambda t: found[t])[:5]:
+            yield f"product {shape}: {text}: {found[text]:.2f} µs"
+    vars(split_matmul).update(blocks=previous[0], best_splits=previous[1])
 
 
 def rows(found: list[dict[str, Any]]) -> Iterator[str]:

@@ -16,7 +16,7 @@ def check(name: str, result: torch.Tensor, expected: torch.Tensor, tolerance: fl
     print(f"{name} {error:.2e}")  # noqa: T201 - read by the test
     assert error <= tolerance, (name, error)
     assert result.dtype == expected.dtype
-    assert result.is_contiguous()
+    assert result.is_contiguous() or result.transpose(1, 2).is_contiguous()
 
 
 def norms() -> None:
@@ -70,8 +70,48 @@ def attentions() -> None:
     check("attention of views", result, references.attention(q, k, v, 0.3).contiguous(), 1e-4)
 
 
+def masked_attentions() -> None:
+    batch, heads, queries, keys, width = 2, 2, 6, 70, 16
+    q = torch.randn(batch, heads, queries, width)
+    k, v = torch.randn(2, batch, 1, keys, width)
+    visible = torch.rand(batch, 1, queries, keys) > 0.4
+    visible[0, 0, 3] = False  # a query that sees nothing
+    padding = (torch.arange(keys) < torch.tensor([keys - 30, keys])[:, None])[:, None, None, :]
+    added = torch.randn(1, heads, queries, keys)
+    infinite = torch.zeros(batch, 1, queries, keys).masked_fill(~visible, float("-inf"))
+    lowest = torch.zeros(batch, 1, queries, keys).masked_fill(~visible, torch.finfo(torch.float32).min)
+    strided = torch.randn(keys, queries * 2, 1, 1).permute(3, 2, 1, 0)[:, :, ::2]
+    masks = {
+        "boolean": visible,
+        "padding": padding,
+        "added": added,
+        "infinite": infinite,
+        "lowest number": lowest,
+        "strided": strided,
+    }
+    for (name, mask), splits in itertools.product(masks.items(), (1, 2)):
+        result = launch.launch_attention(q, k, v, None, causal=False, mask=mask, splits=splits)
+        check(f"attention, mask {name}", result, references.attention(q, k, v, None, False, mask), 1e-4)
+    more_k, more_v = torch.randn(2, batch, 9, 1, width).transpose(2, 3)
+    for causal, splits in itertools.product((False, True), (1, 3)):
+        given = {"mask": torch.randn(queries, keys + 9)[None, None], "more": (more_k, more_v)}
+        result = launch.launch_attention(q, k, v, 0.3, causal=causal, splits=splits, **given)
+        expected = references.attention(q, k, v, 0.3, causal, given["mask"], more_k, more_v)
+        check(f"attention, more keys, causal {causal}", result, expected, 1e-4)
+
+
+def split_matmuls() -> None:
+    for (rows, inner, columns), splits in itertools.product(((1, 192, 40), (5, 300, 33), (70, 256, 40)), (1, 2)):
+        a, b = torch.randn(rows, inner), torch.randn(columns, inner).t()
+        for left, right in ((a, b), (a.t().contiguous().t(), b.contiguous())):
+            parts = launch.launch_split_matmul(left, right, splits)
+            check(f"split matmul {rows} {inner} {columns} in {splits}", parts.sum(0), a @ b, 2e-4)
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     norms()
     gates()
     attentions()
+    masked_attentions()
+    split_matmuls()

@@ -18,7 +18,7 @@ from rocsolid.ops.shipped import aiter_kernels, references  # noqa: E402
 
 NAMES = ["rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "attention"]
 # Shared memory of a compute unit in bytes: what a kernel that wants more fails on at launch, and not before.
-CHIPS = {"gfx942": 65536, "gfx950": 163840}
+CHIPS = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840, "gfx1100": 65536}
 
 
 def arguments(name: str, *, device: str = "cpu", dtype: Any = None, denoiser: bool = False) -> tuple[Any, ...]:
@@ -192,12 +192,12 @@ def test_aiter_kernels_get_the_layout_they_need(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_kernels_match_in_tritons_interpreter() -> None:
     triton, numpy = pytest.importorskip("triton"), pytest.importorskip("numpy")
-    if compare(triton.__version__, "3.6") < 0 and compare(numpy.__version__, "2.4") >= 0:
+    if compare(triton.__version__, "3.7") < 0 and compare(numpy.__version__, "2.4") >= 0:
         pytest.skip(f"the interpreter of triton {triton.__version__} does not work with numpy {numpy.__version__}")
     ran = run_python(str(ROOT / "tests/ops/interpreted.py"), env=clean_environ(TRITON_INTERPRET="1"))
 
     assert ran.code == 0, ran.err[-2000:]
-    assert len(ran.out.splitlines()) == 10 + 3 + 13
+    assert len(ran.out.splitlines()) == 10 + 3 + 13 + 16 + 12
 
 
 def test_the_compiler_sees_the_kernels_and_their_mutations() -> None:
@@ -224,6 +224,7 @@ def compiled_for(chip: str) -> dict[str, Any]:
     from triton.backends.compiler import GPUTarget
 
     from rocsolid.ops.shipped import kernels
+    from rocsolid.ops.shipped.launch import attention_blocks
 
     pointers = {"x": "*bf16", "residual": "*bf16", "weight": "*bf16", "out": "*bf16", "total": "*bf16", "gate": "*bf16"}
     pointers |= {
@@ -235,29 +236,39 @@ def compiled_for(chip: str) -> dict[str, Any]:
         "sums": "*fp32",
         "split_results": "*fp32",
     }
+    pointers |= {"more_k": "*bf16", "more_v": "*bf16", "a": "*bf16", "b": "*bf16", "mask": "*bf16"}
+    product = {"EVEN": True, "PRECISION": "ieee", "BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 64}
+    blocks = attention_blocks(50, 128, is_rdna=chip == "gfx1100")
     attention = {
+        "MORE": False,
+        "MASK": "none",
         "CAUSAL": False,
         "SPLIT_KEYS": True,
         "PRECISION": "ieee",
         "HEAD_DIM": 128,
-        "BLOCK_M": 64,
-        "BLOCK_N": 64,
+        "BLOCK_M": blocks.queries,
+        "BLOCK_N": blocks.keys,
     }
     jobs: list[tuple[Any, dict[str, Any], int]] = [
         (kernels.rms_norm_kernel, {"BLOCK": 1024}, 2),
         (kernels.add_rms_norm_kernel, {"BLOCK": 1024}, 2),
         *((kernels.gate_mul_kernel, {"ACTIVATION": name, "BLOCK": 1024}, 2) for name in ("silu", "gelu", "gelu_tanh")),
-        (kernels.attention_kernel, attention, 4),
-        (kernels.attention_kernel, {**attention, "CAUSAL": True, "SPLIT_KEYS": False}, 4),
+        (kernels.attention_kernel, attention, blocks.warps),
+        (kernels.attention_kernel, {**attention, "CAUSAL": True, "SPLIT_KEYS": False}, blocks.warps),
+        (kernels.attention_kernel, {**attention, "MORE": True}, blocks.warps),
+        (kernels.attention_kernel, {**attention, "MASK": "add", "HEAD_DIM": 64}, blocks.warps),
+        (kernels.attention_kernel, {**attention, "MASK": "bool", "SPLIT_KEYS": False, "HEAD_DIM": 64}, blocks.warps),
         (kernels.join_splits_kernel, {"HEAD_DIM": 128, "SPLIT_BLOCK": 16}, 1),
+        (kernels.split_matmul_kernel, product, 4),
+        (kernels.split_matmul_kernel, {**product, "EVEN": False, "BLOCK_M": 16}, 4),
     ]
     compiled = {}
     for number, (kernel, constants, warps) in enumerate(jobs):
-        known = (
-            dict(pointers)
-            if kernel is not kernels.attention_kernel or not constants["SPLIT_KEYS"]
-            else {**pointers, "out": "*fp32"}
-        )
+        known = dict(pointers)
+        if constants.get("SPLIT_KEYS") or kernel is kernels.split_matmul_kernel:
+            known["out"] = "*fp32"
+        if constants.get("MASK") == "bool":
+            known["mask"] = "*i1"
         types = {
             name: "constexpr" if name in constants else known.get(name, "fp32" if name in ("eps", "scale") else "i32")
             for name in kernel.arg_names
@@ -269,27 +280,27 @@ def compiled_for(chip: str) -> dict[str, Any]:
             attrs={(n,): [["tt.divisibility", 16]] for n, kind in enumerate(types.values()) if kind.startswith("*")},
         )
         # Explicit, because Triton 3.9 warns about its default, which 3.10 changes.
-        options = {"num_warps": warps, "num_stages": 2, "enable_fp_fusion": True}
-        compiled[f"{kernel.__name__} {number}"] = triton.compile(
-            source, target=GPUTarget("hip", chip, 64), options=options
-        )
+        stages = {kernels.split_matmul_kernel: 4, kernels.attention_kernel: blocks.stages}.get(kernel, 2)
+        options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
+        target = GPUTarget("hip", chip, 32 if chip == "gfx1100" else 64)
+        compiled[f"{kernel.__name__} {number}"] = triton.compile(source, target=target, options=options)
     return compiled
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_the_kernels_compile_for_amd(chip: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machine code for that chip, wavefronts of 64, no spills, and shared memory within the limit."""
+    """Machine code for that chip, no spills, and shared memory within the limit."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for name, kernel in compiled_for(chip).items():
         text = kernel.asm["amdgcn"]
 
         assert len(kernel.asm["hsaco"]) > 0
         assert chip in text
-        assert field(text, "wavefront_size") == 64, name
+        assert field(text, "wavefront_size") == (32 if chip == "gfx1100" else 64), name
         assert field(text, "vgpr_spill_count") == 0, name
         assert kernel.metadata.shared <= CHIPS[chip], name
-        if name.startswith("attention"):
-            assert "v_mfma" in text
+        if name.startswith(("attention", "split_matmul")):
+            assert ("v_wmma" if chip == "gfx1100" else "v_mfma") in text, name
 
 
 def field(text: str, name: str) -> int:

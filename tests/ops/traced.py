@@ -16,7 +16,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from triton.backends.compiler import GPUTarget
 
 from rocsolid.ops import shipped
-from rocsolid.ops.shipped import launch
+from rocsolid.ops.shipped import launch, operators
+from rocsolid.ops.shipped.device import Gpu
 
 
 class Driver:
@@ -53,7 +54,8 @@ def traced(name: str, shapes: Sequence[tuple[int, ...]], rest: tuple[Any, ...], 
 def main() -> None:
     FakeTensorMode.avoid_device_init = property(lambda _self: True)
     triton.runtime.driver.set_active(Driver())
-    launch._chip = lambda _device: (64, 304)  # type: ignore[assignment]
+    for module in (operators, launch):
+        vars(module)["gpu"] = lambda _device: Gpu(64, 304, is_rdna=False)
     assert shipped.__all__
     row, wide, column = (50, 1024), (50, 4096), (1024,)
     queries, keys = (1, 8, 50, 128), (1, 8, 850, 128)

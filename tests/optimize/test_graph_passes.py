@@ -14,13 +14,15 @@ from torch.nn import functional
 
 import rocsolid as rs
 from rocsolid.model.form import Form
+from rocsolid.ops import split_matmul
+from rocsolid.ops.shipped.device import Gpu
+from rocsolid.ops.split_matmul import best_splits
 from rocsolid.optimize import graph_passes
-from rocsolid.optimize.graph_passes import (
-    MERGED_PROJECTIONS,
-    SharedInputs,
-    merge_projections,
-    pass_options,
-)
+from rocsolid.optimize.graph_passes import MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS, pass_options
+from rocsolid.optimize.passes import own_attention
+from rocsolid.optimize.passes.merge_projections import SharedInputs, merge_projections
+from rocsolid.optimize.passes.own_attention import use_own_attention
+from rocsolid.optimize.passes.split_products import split_products, suits_splitting
 from rocsolid.torchapi.inductor.graph_pass import graph_pass
 
 pytestmark = pytest.mark.torch
@@ -334,6 +336,188 @@ def test_optimize_does_not_try_it_without_layers_of_one_input(monkeypatch: pytes
     assert not any(MERGED_PROJECTIONS in result.settings for result in report.forms)
 
 
+def record(graph: Any) -> None:
+    seen_targets.extend(str(node.target) for node in graph.nodes if node.op == "call_function")
+
+
+def compiled_with(option: str, rewrite: Callable[[Any], None], function: Any, **options: Any) -> Any:
+    passes = {option: graph_pass(rewrite, record), "fx_graph_cache": False}
+    return torch.compile(function, options=passes, **options)
+
+
+def seen(name: str) -> int:
+    return sum(name in target for target in seen_targets)
+
+
+@pytest.fixture
+def large_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The passes treat the CPU as a GPU that runs our kernels."""
+    monkeypatch.setattr(split_matmul, "gpu", lambda _: Gpu(32, 132, is_rdna=False))
+    monkeypatch.setattr(own_attention, "attention_supports", lambda *_: True)
+
+
+class Narrow(nn.Module):  # type: ignore[misc]
+    """A feed-forward part with few rows, as in BERT, and with a weight that is not transposed, as in GPT-2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(32, 1024), nn.Linear(1024, 32, bias=False)
+        self.plain, self.bias = nn.Parameter(torch.randn(1024, 32) / 32), nn.Parameter(torch.randn(32))
+        self.norm = nn.LayerNorm(32)
+
+    def forward(self, x: Any) -> Any:
+        inner = functional.gelu(self.wide(x))
+        rows = inner.view(-1, 1024)
+        return self.norm(x + self.narrow(inner) + torch.addmm(self.bias, rows, self.plain).view_as(x))
+
+
+@pytest.mark.usefixtures("large_gpu")
+def test_products_with_few_rows_are_split() -> None:
+    model, x = Narrow().eval().bfloat16(), torch.randn(2, 5, 32).bfloat16()
+    fast = compiled_with("post_grad_custom_pre_pass", split_products, model)
+    error = (fast(x) - model(x)).float().abs().max()
+
+    assert error < 4e-2  # two roundings of bfloat16
+    assert seen("split_matmul") == 2
+    assert seen("aten.mm") + seen("aten.addmm") == 1, "the wide product fills the GPU"
+
+
+@pytest.mark.usefixtures("large_gpu")
+def test_products_that_fill_the_gpu_are_not_split() -> None:
+    rows, inner, columns = 64, 1024, 64
+    fine = best_splits(rows, inner, columns, torch.device("cpu"))
+    assert fine == 4
+    assert best_splits(129, inner, columns, torch.device("cpu")) == 1  # many rows
+    assert best_splits(rows, 300, columns, torch.device("cpu")) == 1  # a short inner dimension
+    assert best_splits(rows, inner, 8192, torch.device("cpu")) == 1  # many columns
+    assert best_splits(0, inner, columns, torch.device("cpu")) == 1
+    a, b = torch.randn(rows, inner), torch.randn(inner, columns)
+    assert not suits_splitting(a, b), "float32 is not computed by matrix units"
+    assert suits_splitting(a.half(), b.half())
+    fast = compiled_with("post_grad_custom_pre_pass", split_products, torch.mm, dynamic=True)
+    fast(a.half(), b.half())
+    assert seen("split_matmul") == 0, "with sizes that change, nothing is known about the number of rows"
+
+
+def test_the_parts_are_those_of_the_product() -> None:
+    a, b = torch.randn(3, 10), torch.randn(10, 4)
+    for splits in (1, 3, 4, 12):
+        parts = torch.ops.rocsolid.split_matmul(a, b, splits)
+        assert parts.shape == (splits, 3, 4)
+        torch.testing.assert_close(parts.sum(0), a @ b)
+    torch.library.opcheck(torch.ops.rocsolid.split_matmul.default, (a.bfloat16(), b.bfloat16(), 2))
+
+
+class Attends(nn.Module):  # type: ignore[misc]
+    """Attention of few queries to keys and values that are put together from two tensors."""
+
+    def forward(self, q: Any, k: Any, v: Any, earlier: Any, mask: Any = None) -> Any:
+        keys, values = torch.cat([earlier, k], 2), torch.cat((earlier, v), dim=-2)
+        attended = functional.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=0.3)
+        return attended.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.usefixtures("large_gpu")
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_reads_keys_that_are_put_together_where_they_are(masked: bool) -> None:  # noqa: FBT001
+    q, k, v = torch.randn(3, 2, 4, 6, 16).bfloat16()
+    earlier = torch.randn(2, 4, 9, 16).bfloat16()
+    mask = torch.rand(2, 1, 6, 15) > 0.3 if masked else None
+    model = Attends()
+    fast = compiled_with("pre_grad_custom_pass", use_own_attention, model)
+
+    torch.testing.assert_close(fast(q, k, v, earlier, mask), model(q, k, v, earlier, mask), rtol=3e-2, atol=3e-2)
+    assert seen("rocsolid.attention") == 1
+    assert seen("cat") == 0
+
+
+@pytest.mark.usefixtures("large_gpu")
+def test_attention_that_our_kernel_does_not_compute_stays() -> None:
+    q = torch.randn(1, 4, 6, 16).bfloat16()
+    long = torch.randn(1, 4, 200, 16).bfloat16()
+    few_heads = torch.randn(1, 2, 6, 16).bfloat16()
+    suits = own_attention.suits_own_attention
+    assert suits((q, q, q), {})
+    assert suits((long, long, long, torch.ones(200, 200, dtype=torch.bool)), {})
+    assert suits((q, few_heads, few_heads), {"enable_gqa": True})
+    assert not suits((long, long, long), {}), "flash attention fills the GPU"
+    assert not suits((q, few_heads, few_heads), {})
+    assert not suits((q, q, q), {"dropout_p": 0.1})
+    assert not suits((q[0], q[0], q[0]), {})
+    assert not suits((q.float(), q.float(), q.float()), {})
+    assert not suits((q, q, q, torch.ones(6, 6, dtype=torch.bfloat16, requires_grad=True)), {})
+    assert not suits((q, q, q), {"a_parameter_of_a_later_torch": 1})
+
+
+@pytest.mark.usefixtures("large_gpu")
+def test_both_kinds_of_passes_work_together() -> None:
+    model, x = BertLayer().eval().bfloat16(), torch.randn(2, 5, WIDTH).bfloat16()
+    expected = model(x)
+    packed(model, x)
+    options = {**pass_options([MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS]), "fx_graph_cache": False}
+    torch.testing.assert_close(torch.compile(model, options=options)(x), expected, rtol=5e-2, atol=5e-2)
+    assert set(options) == {"pre_grad_custom_pass", "post_grad_custom_pre_pass", "fx_graph_cache"}
+
+
+@pytest.mark.usefixtures("large_gpu")
+def test_passes_are_tried_only_for_models_that_they_change() -> None:
+    def left(model: Any, *args: Any) -> set[str]:
+        tried = dict.fromkeys((MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS))
+        with graph_passes.leave_out_unsuitable(model, tried):
+            model(*args)
+        return set(tried)
+
+    x = torch.randn(2, 5, 32).bfloat16()
+    assert left(BertLayer().bfloat16(), x) == {MERGED_PROJECTIONS, OWN_ATTENTION}
+    assert left(Narrow().bfloat16(), x) == {SPLIT_PRODUCTS}
+    assert left(nn.ReLU(), x) == set()
+    assert left(torch.addmm, x[0, :, 0], torch.randn(4, 1024).bfloat16(), torch.randn(1024, 5).bfloat16()) == {
+        SPLIT_PRODUCTS
+    }
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("rows", [1, 16, 50, 64, 128])
+@pytest.mark.parametrize(("inner", "columns"), [(768, 768), (3072, 768), (1000, 333), (4096, 1024)])
+def test_gpu_split_products_are_as_accurate_as_those_of_torch(dtype: str, rows: int, inner: int, columns: int) -> None:
+    kind = getattr(torch, dtype)
+    a = torch.randn(rows, inner, device="cuda").to(kind)
+    for b in (
+        torch.randn(columns, inner, device="cuda").to(kind).t(),
+        torch.randn(inner, columns, device="cuda").to(kind),
+    ):
+        exact = a.double() @ b.double()
+        ours = torch.ops.rocsolid.split_matmul(a, b, 3).sum(0).to(kind)
+        eager_error = (a @ b - exact).abs().max()
+        assert (ours - exact).abs().max() <= 1.5 * eager_error
+
+
+@pytest.mark.gpu
+def test_gpu_optimize_uses_our_attention_and_split_products(tmp_path: Any) -> None:
+    class Layers(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.narrow, self.attends = nn.ModuleList(Narrow() for _ in range(3)), Attends()
+            self.qkv = nn.Linear(32, 96)
+
+        def forward(self, x: Any, earlier: Any, mask: Any) -> Any:
+            for narrow in self.narrow:
+                q, k, v = self.qkv(x).view(1, -1, 3, 2, 16).permute(2, 0, 3, 1, 4)
+                x = narrow(x + self.attends(q, k, v, earlier, mask))
+            return x
+
+    model = Layers().cuda().bfloat16().eval()
+    x = torch.randn(1, 50, 32, device="cuda", dtype=torch.bfloat16)
+    earlier = torch.randn(1, 2, 800, 16, device="cuda", dtype=torch.bfloat16)
+    mask = torch.rand(1, 1, 50, 850, device="cuda") > 0.2
+    fast = rs.optimize(model, (x, earlier, mask), artefacts=tmp_path)
+    torch.testing.assert_close(fast(x, earlier, mask), model(x, earlier, mask), rtol=5e-2, atol=5e-2)
+    tried = [form for form in fast.report().forms if {OWN_ATTENTION, SPLIT_PRODUCTS} <= form.settings.keys()]
+    assert tried, fast.report()
+    assert tried[0].timing, tried[0].why
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:.*Online softmax:UserWarning")
 @pytest.mark.parametrize(
@@ -373,7 +557,7 @@ def test_weights_are_not_moved_where_another_graph_may_read_them(monkeypatch: py
     layer = BertLayer()
     before = [weight.data_ptr() for weight in layer.parameters()]
     tried = {MERGED_PROJECTIONS: None}
-    with graph_passes.prepare_passes(layer, tried):
+    with graph_passes.leave_out_unsuitable(layer, tried):
         layer(torch.randn(2, 3, WIDTH))
     assert not tried
     assert [weight.data_ptr() for weight in layer.parameters()] == before

@@ -24,11 +24,11 @@ import torch
 
 from rocsolid.api import optimize as api
 from rocsolid.optimize import optimized
-from rocsolid.optimize.attention import ATTENTION, AttentionCalls, FlashAttention
+from rocsolid.optimize.attention import ATTENTION, FlashAttention
 from rocsolid.optimize.autocast import has_bfloat16_instructions
-from rocsolid.optimize.form_race import TriedSetting
-from rocsolid.optimize.graph_passes import is_pass
-from rocsolid.runtime.compiled import compile_with_plan
+from rocsolid.optimize.form_race import TriedSetting, decisions_of
+from rocsolid.optimize.graph_passes import SuitableCalls, is_pass
+from rocsolid.runtime.compiled import choose_options, compile_with_plan
 
 pytestmark = pytest.mark.torch
 FREEZING, CPP_WRAPPER, GEMM = "inductor.freezing", "inductor.cpp_wrapper", "inductor.max_autotune_gemm"
@@ -243,13 +243,47 @@ def tried_on(platform: Platform, arch: str, model: Any = torch.sin, *, freeze: b
 def test_the_catalogue_declares_what_is_tried_on_a_gpu() -> None:
     convolution = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1))
     pdl, combo, layout = "inductor.triton.enable_pdl", "inductor.combo_kernels", "inductor.layout_optimization"
-    assert tried_on(Platform.CUDA, "sm_90") == {ATTENTION: "flash", pdl: True, combo: True}
-    assert tried_on(Platform.CUDA, "sm_80") == {combo: True}
-    assert tried_on(Platform.CUDA, "sm_80", freeze=True) == {FREEZING: True, combo: True}
+    assert tried_on(Platform.CUDA, "sm_90") == {ATTENTION: "flash", pdl: True, combo: True, GEMM: True}
+    assert tried_on(Platform.CUDA, "sm_80") == {combo: True, GEMM: True}
+    assert tried_on(Platform.CUDA, "sm_80", freeze=True) == {FREEZING: True, combo: True, GEMM: True}
     assert tried_on(Platform.ROCM, "gfx942") == {}
     assert tried_on(Platform.ROCM, "gfx942", convolution) == {layout: True}
     with torch.enable_grad():
         assert FREEZING not in tried_on(Platform.CUDA, "sm_80", freeze=True)
+
+
+def test_matrix_products_are_benchmarked_without_convolutions() -> None:
+    env = make_env(Platform.CUDA, arch="sm_90")
+    tried = api._tried_settings(torch.sin, resolve("fast", env), env, Tolerance(), freeze=False, on_device=True)
+    by_name = {x.decision.id: x for x in tried}
+    options, _ = choose_options(resolve("fast", env).with_decisions(decisions_of([GEMM], by_name)), None, None)
+    assert options["max_autotune_gemm"] is True
+    assert options["max_autotune_conv_backends"] == "ATEN"
+
+
+PDL, COMBO = "inductor.triton.enable_pdl", "inductor.combo_kernels"
+BOTH = frozenset({PDL, COMBO})
+
+
+@pytest.mark.parametrize(
+    ("times", "kept", "tried"),
+    [
+        ({BOTH: 4.0, BOTH | {GEMM}: 2.0}, {PDL, COMBO, GEMM}, [BOTH, BOTH | {GEMM}]),
+        ({BOTH: 20.0, frozenset({COMBO}): 4.0}, {COMBO}, [BOTH, {PDL}, {COMBO}, {COMBO, GEMM}]),
+    ],
+    ids=["they help", "they hinder each other"],
+)
+def test_what_costs_no_set_up_time_is_tried_together_first(
+    times: dict[frozenset[str], float], kept: set[str], tried: list[set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [
+        TriedSetting(Decision(id=name, value=True, channel=Channel.OPTION, why="", profile="optimize"), factor)
+        for name, factor in ((PDL, 1.0), (COMBO, 1.0), (GEMM, 2.0))
+    ]
+    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: settings)
+    report = optimize_with_times(monkeypatch, times).report()
+    assert report.settings.keys() == kept
+    assert [set(form.settings) for form in report.forms if form.settings] == tried
 
 
 def test_a_value_that_the_plan_forbids_or_has_already_is_not_tried() -> None:
@@ -296,11 +330,11 @@ def test_the_attention_kernel_is_chosen_while_the_model_is_traced() -> None:
     layers[0].project[0].weight.data = torch.zeros(8, 8)  # moved to another address: this must be noticed
     assert torch.allclose(captured(x), layers[0](x))
 
-    with AttentionCalls() as calls:
+    with SuitableCalls({ATTENTION}) as calls:
         torch.nn.functional.relu(x)
-        assert not calls.seen
+        assert not calls.found
         layers[0](x)
-        assert calls.seen
+        assert calls.found == {ATTENTION}
 
 
 def test_flash_attention_is_tried_for_models_with_attention(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from rocsolid.api.capture import capture
 from rocsolid.api.safety import select_plan, try_in_child_process
 from rocsolid.catalog.registry import all_settings
+from rocsolid.catalog.registry import setting as find_setting
 from rocsolid.errors import UsageError, require_number
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.environment import Environment
@@ -71,13 +72,16 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     HIP graph. All forms are measured in interleaved rounds. On a GPU this happens in a child process, and only the fastest form is set
     up and verified in this one: each further graph of a process can slow down all its graphs.
 
-    Then settings of the compiler are tried one after the other with the fastest compiled form, and kept if they make it faster. On
-    the CPU, where nothing is captured: the C++ wrapper, C++ kernels for matrix products, and with a `limit` of 0.004 or more bfloat16,
-    where the CPU has instructions for it. On CUDA: combined kernels and, since Hopper, programmatic dependent
-    launch and flash attention where torch chooses cuDNN. On ROCm: channels-last convolutions. With `freeze=True` everywhere: constant
+    Then settings of the compiler are tried with the fastest compiled form, and kept if they make it faster: first those that need no
+    more set-up time, together, and then each by itself. On the CPU, where nothing is captured: the C++ wrapper, C++ kernels for matrix products, and with a `limit` of 0.004 or more bfloat16,
+    where the CPU has instructions for it. On CUDA: combined kernels, benchmarked matrix products and, since
+    Hopper, programmatic dependent launch and flash attention where torch chooses cuDNN. On ROCm: channels-last convolutions. With `freeze=True` everywhere: constant
     weights. Those whose set-up would end after `budget_s`, or without a budget after 60 s (30 s on a GPU), are listed as skipped.
 
     On a GPU, for inference (`torch.no_grad()`, `torch.inference_mode()`), graph passes of rocsolid are tried in the same way.
+    `attention`: attention with a mask, or of at most 128 queries, runs in rocsolid's kernel, which splits the keys and reads keys and
+    values that `torch.cat` would put together where they are. `split_products`: matrix products with at most 128 rows are computed in
+    parts, so that they fill the GPU, and added where they are used; both for half precision only.
     `merged_projections`: `nn.Linear` layers that get the same input (Q, K and V; gate and up) become one matrix product. For this the
     weights of such layers are moved next to each other in memory; the parameters, their values and `state_dict` stay the same, and
     weights that are changed later are used. Where the process has a CUDA graph of its own, which would read the old memory, it is not tried.
@@ -294,7 +298,11 @@ def _tried_settings(
         if value.needs_convolution and not _has_convolution(model):
             continue
         decision = Decision(id=setting.id, value=value.value, channel=setting.channel, why=why, profile="optimize")
-        tried.append(TriedSetting(decision, value.setup_factor))
+        also = tuple(
+            Decision(id=name, value=other, channel=find_setting(name).channel, why=why, profile="optimize")
+            for name, other in value.also
+        )
+        tried.append(TriedSetting(decision, value.setup_factor, also))
     return sorted(tried, key=lambda x: x.setup_factor)
 
 

@@ -130,6 +130,7 @@ class Tried:
     setup_factor: float  # how much longer the set-up may take with it: an estimate, which only decides what is skipped
     when: Condition = EVERYWHERE  # only there
     needs_convolution: bool = False  # only for models with convolutions
+    also: tuple[tuple[str, Value], ...] = ()  # other settings, by id, that are set together with it
 
 
 @dataclass(frozen=True, kw_only=True)

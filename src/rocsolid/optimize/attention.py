@@ -5,13 +5,11 @@ Which kernel is used is decided while the model is traced. So the choice is a bl
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import MethodType
 from typing import Any, Final
 
-import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 ATTENTION: Final = "torch.attention"
 FLASH: Final = "flash"
@@ -45,18 +43,3 @@ class FlashAttention:
         call.__wrapped__ = function  # type: ignore[attr-defined]
         call.__signature__ = inspect.signature(user_function)  # type: ignore[attr-defined]
         return call
-
-
-class AttentionCalls(TorchFunctionMode):  # type: ignore[misc]
-    """Inside the block, notices whether `scaled_dot_product_attention` is called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = False
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        del types
-        self.seen |= function is torch.nn.functional.scaled_dot_product_attention
-        return function(*args, **(kwargs or {}))

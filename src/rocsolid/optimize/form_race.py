@@ -1,7 +1,7 @@
 """Measures the forms of a model against each other, then tries settings with the fastest compiled form."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -59,6 +59,21 @@ class TriedSetting:
 
     decision: Decision
     setup_factor: float
+    also: tuple[Decision, ...] = ()  # set together with it
+
+
+def decisions_of(names: Iterable[str], tried_settings: Mapping[str, TriedSetting]) -> list[Decision]:
+    """Return the decisions for these tried settings."""
+    return [d for name in names for d in (tried_settings[name].decision, *tried_settings[name].also)]
+
+
+def trial_order(tried_settings: Mapping[str, TriedSetting]) -> list[list[str]]:
+    """Return which settings are tried together, one trial after the other: first all that cost no set-up time, then each by itself.
+
+    Most of them help, so one compile finds most of the gain. What was kept is not tried again by itself.
+    """
+    together = [name for name, tried in tried_settings.items() if tried.setup_factor <= 1.0]
+    return [*([together] if len(together) > 1 else []), *([name] for name in tried_settings)]
 
 
 @dataclass
@@ -158,31 +173,35 @@ class FormRace:
             return ""
         return _too_long(expected_s, left_s, f"it would compile the same step {self.unrolled_steps} times: ")
 
-    def try_setting(
+    def try_settings(
         self,
         outcome: RaceOutcome,
-        tried_setting: TriedSetting,
+        names: Sequence[str],
         make_forms: MakeForms,
         tried_settings: Mapping[str, TriedSetting],
         deadline: float,
     ) -> RaceOutcome:
-        """Make the fastest compiled form once more with another value of a setting, and keep it if it is faster."""
+        """Make the fastest compiled form once more with these values of settings, and keep them if it is faster."""
         base = _fastest_compiled(outcome)
-        if base is None:
+        if base is None or base.settings.keys() >= set(names):
             return outcome
-        settings = {**base.settings, tried_setting.decision.id: tried_setting.decision.value}
+        settings = {**base.settings, **{name: tried_settings[name].decision.value for name in names}}
         remaining_s = deadline - time.perf_counter()
-        decisions = [tried_settings[name].decision for name in settings]
-        tried = RacedForm(form=base.form, make=make_forms(decisions, deadline)[base.form], settings=settings)
+        tried = RacedForm(
+            form=base.form,
+            make=make_forms(decisions_of(settings, tried_settings), deadline)[base.form],
+            settings=settings,
+        )
         forms = [*outcome.forms, tried]
         same_compile = [
             x.result.setup_s for x in outcome.forms if x.form.id == base.form.id and x.settings == base.settings
         ]
-        expected_s = max(same_compile, default=base.result.setup_s) * tried_setting.setup_factor
+        factor = max(tried_settings[name].setup_factor for name in names)
+        expected_s = max(same_compile, default=base.result.setup_s) * factor
         if expected_s > remaining_s:
             tried.result = replace(tried.result, why=_too_long(expected_s, remaining_s))
             return replace(outcome, forms=forms)
-        number = list(tried_settings).index(tried_setting.decision.id)
+        number = list(tried_settings).index(names[0])
         what = f"setting up and verifying {tried.label!r}"
         self.on_step(Step(what=what, done=number, total=len(tried_settings), alike=False))
         prepare(tried, self.examples, self.expected, deadline)

@@ -4,7 +4,6 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,12 +19,20 @@ from rocsolid.model.optimize_report import UNCHECKED, FormOutcome, FormResult, O
 from rocsolid.model.plan import Decision, Plan, Tuned
 from rocsolid.model.progress import OnStep, ignore_step
 from rocsolid.numerics import Tolerance
-from rocsolid.optimize.attention import ATTENTION, AttentionCalls, FlashAttention
+from rocsolid.optimize.attention import ATTENTION, FlashAttention
 from rocsolid.optimize.autocast import AUTOCAST, with_autocast
 from rocsolid.optimize.child_race import NoChildRace
 from rocsolid.optimize.example_inputs import Example
-from rocsolid.optimize.form_race import FormRace, Forms, MakeForms, RaceOutcome, TriedSetting
-from rocsolid.optimize.graph_passes import is_pass, pass_options, prepare_passes
+from rocsolid.optimize.form_race import (
+    FormRace,
+    Forms,
+    MakeForms,
+    RaceOutcome,
+    TriedSetting,
+    decisions_of,
+    trial_order,
+)
+from rocsolid.optimize.graph_passes import is_pass, leave_out_unsuitable, pass_options
 from rocsolid.optimize.prewarm import prewarm_libraries
 from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prepare
 from rocsolid.optimize.warm_start import SavedRun, artefact_file, has_winner, key_of, warm_start
@@ -361,13 +368,9 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
         known = raced.settings if isinstance(raced, OptimizeReport) else saved.settings if saved.winner else None
         if known is not None:  # what has lost is not prepared again
             tried = {name: x for name, x in tried.items() if not is_pass(name) or name in known}
-        attention = AttentionCalls()
-        watch_attention = attention if ATTENTION in tried else nullcontext()
-        with counting_calls(model) as calls, watch_attention, prepare_passes(model, tried):
+        with counting_calls(model) as calls, leave_out_unsuitable(model, tried):
             expected = expect(model, examples, tolerance)
         step = repeated_step(model, calls, len(examples))
-        if not attention.seen:
-            tried.pop(ATTENTION, None)
 
         def forms(settings: Sequence[Decision] = (), ends_at: float = compiles_end) -> Forms:
             changed = plan.with_decisions(
@@ -453,7 +456,7 @@ def _set_up_winner(
         saved.traces.disable()
     if not raced.settings.keys() <= tried_settings.keys():
         return None
-    made = make_forms([tried_settings[name].decision for name in raced.settings])
+    made = make_forms(decisions_of(raced.settings, tried_settings))
     with gc_paused():
         outcome = form_race.run(
             _with_eager(made, raced.chosen),
@@ -477,7 +480,7 @@ def _recheck_or_race(
     """Return the fastest form of an earlier process if it is still correct and faster than eager; otherwise measure all forms."""
     traces, saved_winner = saved.traces, saved.winner
     allowed = saved.settings.items() <= {name: x.decision.value for name, x in tried_settings.items()}.items()
-    forms = make_forms([tried_settings[name].decision for name in saved.settings]) if allowed else {}
+    forms = make_forms(decisions_of(saved.settings, tried_settings)) if allowed else {}
     if saved_winner is not None and saved_winner in forms:
         with gc_paused():  # a garbage collection after the import of torch would take a tenth of these few seconds
             outcome = form_race.run(
@@ -494,8 +497,8 @@ def _recheck_or_race(
     outcome = form_race.run(make_forms(), tracing=traces.tracing)
     on_gpu = any(raced.form.graph for raced in outcome.forms)
     limit = min(form_race.deadline, time.perf_counter() + (_SETTINGS_ON_GPU_S if on_gpu else _SETTINGS_S))
-    for tried in tried_settings.values():
-        outcome = form_race.try_setting(outcome, tried, make_forms, tried_settings, limit)
+    for names in trial_order(tried_settings):
+        outcome = form_race.try_settings(outcome, names, make_forms, tried_settings, limit)
     saved.winner, saved.settings = outcome.winner_to_save, outcome.winner.settings
     if traces.enabled and outcome.winner.form is Form.COMPILED and not outcome.winner.settings:
         # Code that was traced for saving lacks guards, and without a graph this process would run it in every call: compile it again.

@@ -317,6 +317,7 @@ def launch_shipped_kernels(device: str) -> list[KernelLaunch]:
     launch.launch_add_rms_norm(x, y, weight, 1e-6, recorded)
     launch.launch_gate_mul(x, y, "silu", recorded)
     launch.launch_attention(q, k, v, None, causal=False, splits=16, wrap=recorded)
+    launch.launch_split_matmul(x, weight.expand(1024, 1024).contiguous(), 2, recorded)
     return launches
 
 

@@ -20,7 +20,13 @@ _IMAGE_SETS_IT = source(
 
 
 def _autotune(
-    name: str, variable: str, summary: str, operation: str, cost: Evidence, tried_on_cpu: Tried | None = None
+    name: str,
+    variable: str,
+    summary: str,
+    operation: str,
+    cost: Evidence,
+    tried_on_cpu: Tried | None = None,
+    tried_on_gpu: Tried | None = None,
 ) -> Setting:
     """One of the three autotuning settings, which differ only in the operations they benchmark."""
     return Setting(
@@ -31,6 +37,7 @@ def _autotune(
         variable=Variable(name=variable),
         candidates=(False, True),
         tried_on_cpu=tried_on_cpu,
+        tried_on_gpu=tried_on_gpu,
         recommendations=(
             Recommendation(
                 profile="safe",
@@ -108,6 +115,13 @@ SETTINGS = (
             ),
         ),
         tried_on_cpu=Tried(value=True, setup_factor=4.0),
+        tried_on_gpu=Tried(
+            value=True,
+            setup_factor=2.5,
+            when=on(Platform.CUDA),
+            # Without this, convolutions are benchmarked, too, which takes minutes.
+            also=(("inductor.max_autotune_conv_backends", "ATEN"),),
+        ),
     ),
     Setting(
         owner=Owner.INDUCTOR,
@@ -142,6 +156,22 @@ SETTINGS = (
                 "Inductor config guide",
                 "ATEN is 35 to 55 % faster than Triton for matmuls on AMD; no workload or version is given.",
             ),
+        ),
+    ),
+    Setting(
+        owner=Owner.INDUCTOR,
+        name="max_autotune_conv_backends",
+        value_type=str,
+        summary="Which libraries and templates are benchmarked when convolutions are autotuned.",
+        variable=Variable(name="TORCHINDUCTOR_MAX_AUTOTUNE_CONV_BACKENDS"),
+        candidates=("ATEN", "ATEN,TRITON"),
+        notes=(
+            "max_autotune_gemm also autotunes convolutions. With ATEN here it does not: on one H200, max-autotune of "
+            "MobileNet V3 took 415 s."
+        ),
+        evidence=(
+            source("torch 2.13 _inductor/kernel/conv.py", "Triton templates are added when max_autotune_gemm is on."),
+            measured("max-autotune-on-h200", "Set-up of MobileNet V3 with max-autotune: 415 s."),
         ),
     ),
     Setting(

@@ -60,45 +60,32 @@ def gate_mul_kernel(
 
 
 @triton.jit
-def attention_kernel(
-    q, k, v, out, maxima, sums,
-    q_batch_stride, q_head_stride, q_token_stride,
-    k_batch_stride, k_head_stride, k_token_stride,
-    v_batch_stride, v_head_stride, v_token_stride,
-    heads, heads_per_kv_head, queries, keys, keys_per_split, scale,
-    CAUSAL: tl.constexpr, SPLIT_KEYS: tl.constexpr, PRECISION: tl.constexpr,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+def attend_to_keys(
+    query, maximum, total, result, key_tokens, value_tokens, k_token_stride, v_token_stride,
+    mask_rows, mask_key_stride, query_index, queries, begin, end, earlier_keys, scale,
+    MASK: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """One block of queries and one split of the keys per program.
-
-    With SPLIT_KEYS, the result, the maxima and the sums of each split are stored, and `join_splits_kernel` combines them.
-    """
-    query_block, batch_and_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    batch, head = (batch_and_head // heads).to(tl.int64), (batch_and_head % heads).to(tl.int64)
-    query_index = query_block * BLOCK_M + tl.arange(0, BLOCK_M)
+    """Add the keys from `begin` to `end` of one tensor to the maximum, sum and result so far; `earlier_keys` keys are in another tensor."""
     dim = tl.arange(0, HEAD_DIM)
-    query = tl.load(
-        q + batch * q_batch_stride + head * q_head_stride + query_index[:, None] * q_token_stride + dim[None, :],
-        mask=query_index[:, None] < queries,
-        other=0.0,
-    )
-    first_key = k + batch * k_batch_stride + (head // heads_per_kv_head) * k_head_stride
-    first_value = v + batch * v_batch_stride + (head // heads_per_kv_head) * v_head_stride
-    maximum = tl.full((BLOCK_M,), float("-inf"), tl.float32)
-    total = tl.zeros((BLOCK_M,), tl.float32)
-    result = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
-    begin = split * keys_per_split
-    end = tl.minimum(begin + keys_per_split, keys)
-    if CAUSAL:
-        end = tl.minimum(end, (query_block + 1) * BLOCK_M)
     for block_begin in range(begin, end, BLOCK_N):
         key_index = block_begin + tl.arange(0, BLOCK_N)
         in_range = key_index < end
-        key = tl.load(first_key + key_index[None, :] * k_token_stride + dim[:, None], mask=in_range[None, :], other=0.0)
+        key = tl.load(
+            key_tokens + key_index[None, :] * k_token_stride + dim[:, None], mask=in_range[None, :], other=0.0
+        )
         scores = tl.dot(query, key, input_precision=PRECISION) * tl.cast(scale, tl.float32)
         visible = in_range[None, :]
         if CAUSAL:
-            visible = visible & (key_index[None, :] <= query_index[:, None])
+            visible = visible & (earlier_keys + key_index[None, :] <= query_index[:, None])
+        if MASK != "none":
+            inside = in_range[None, :] & (query_index[:, None] < queries)
+            given = tl.load(mask_rows + (earlier_keys + key_index[None, :]) * mask_key_stride, mask=inside, other=0)
+            if MASK == "bool":
+                visible = visible & (given != 0)
+            else:  # only -inf hides a key: the most negative number must not become -inf
+                bias = given.to(tl.float32)
+                visible = visible & (bias > float("-inf"))
+                scores += tl.maximum(bias * 1.4426950408889634, -3.4028234663852886e38)
         scores = tl.where(visible, scores, float("-inf"))
         new_maximum = tl.maximum(maximum, tl.max(scores, 1))
         base = tl.where(new_maximum == float("-inf"), 0.0, new_maximum)
@@ -106,29 +93,83 @@ def attention_kernel(
         correction = tl.exp2(maximum - base)
         total = total * correction + tl.sum(weights, 1)
         value = tl.load(
-            first_value + key_index[:, None] * v_token_stride + dim[None, :], mask=in_range[:, None], other=0.0
+            value_tokens + key_index[:, None] * v_token_stride + dim[None, :], mask=in_range[:, None], other=0.0
         )
         result = result * correction[:, None] + tl.dot(weights.to(value.dtype), value, input_precision=PRECISION)
         maximum = new_maximum
-    row = batch_and_head.to(tl.int64) * queries + query_index
+    return maximum, total, result
+
+
+@triton.jit
+def attention_kernel(
+    q, k, v, more_k, more_v, mask, out, maxima, sums,
+    q_batch_stride, q_head_stride, q_token_stride,
+    k_batch_stride, k_head_stride, k_token_stride,
+    v_batch_stride, v_head_stride, v_token_stride,
+    more_k_batch_stride, more_k_head_stride, more_k_token_stride,
+    more_v_batch_stride, more_v_head_stride, more_v_token_stride,
+    mask_batch_stride, mask_head_stride, mask_query_stride, mask_key_stride,
+    out_batch_stride, out_head_stride, out_token_stride,
+    heads, heads_per_kv_head, queries, first_keys, keys, keys_per_split, scale,
+    MORE: tl.constexpr, MASK: tl.constexpr, CAUSAL: tl.constexpr, SPLIT_KEYS: tl.constexpr, PRECISION: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """One block of queries and one split of the keys per program.
+
+    With MORE, the keys and values after the first `first_keys` are in `more_k` and `more_v`. MASK is "none", "bool" (true: visible)
+    or "add". With SPLIT_KEYS, the result, the maxima and the sums of each split are stored, and `join_splits_kernel` combines them.
+    """
+    query_block, batch_and_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    batch, head = (batch_and_head // heads).to(tl.int64), (batch_and_head % heads).to(tl.int64)
+    kv_head = head // heads_per_kv_head
+    query_index = query_block * BLOCK_M + tl.arange(0, BLOCK_M)
+    dim = tl.arange(0, HEAD_DIM)
+    query = tl.load(
+        q + batch * q_batch_stride + head * q_head_stride + query_index[:, None] * q_token_stride + dim[None, :],
+        mask=query_index[:, None] < queries,
+        other=0.0,
+    )
+    mask_rows = mask + batch * mask_batch_stride + head * mask_head_stride + query_index[:, None] * mask_query_stride
+    maximum = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK_M,), tl.float32)
+    result = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
+    begin = split * keys_per_split
+    end = tl.minimum(begin + keys_per_split, keys)
+    if CAUSAL:
+        end = tl.minimum(end, (query_block + 1) * BLOCK_M)
+    maximum, total, result = attend_to_keys(
+        query, maximum, total, result,
+        k + batch * k_batch_stride + kv_head * k_head_stride, v + batch * v_batch_stride + kv_head * v_head_stride,
+        k_token_stride, v_token_stride,
+        mask_rows, mask_key_stride, query_index, queries, begin, tl.minimum(end, first_keys), 0, scale,
+        MASK, CAUSAL, PRECISION, HEAD_DIM, BLOCK_N,
+    )  # fmt: skip
+    if MORE:
+        maximum, total, result = attend_to_keys(
+            query, maximum, total, result,
+            more_k + batch * more_k_batch_stride + kv_head * more_k_head_stride,
+            more_v + batch * more_v_batch_stride + kv_head * more_v_head_stride,
+            more_k_token_stride, more_v_token_stride,
+            mask_rows, mask_key_stride, query_index, queries,
+            tl.maximum(begin - first_keys, 0), end - first_keys, first_keys, scale,
+            MASK, CAUSAL, PRECISION, HEAD_DIM, BLOCK_N,
+        )  # fmt: skip
     if SPLIT_KEYS:
-        split_row = split.to(tl.int64) * tl.num_programs(1) * queries + row
+        split_row = (split.to(tl.int64) * tl.num_programs(1) + batch_and_head) * queries + query_index
         tl.store(out + split_row[:, None] * HEAD_DIM + dim[None, :], result, mask=query_index[:, None] < queries)
         tl.store(maxima + split_row, maximum, mask=query_index < queries)
         tl.store(sums + split_row, total, mask=query_index < queries)
     else:
         normalised = result / tl.where(total == 0.0, 1.0, total)[:, None]
-        tl.store(
-            out + row[:, None] * HEAD_DIM + dim[None, :],
-            normalised.to(out.dtype.element_ty),
-            mask=query_index[:, None] < queries,
-        )
+        tokens = out + batch * out_batch_stride + head * out_head_stride + query_index[:, None] * out_token_stride
+        tl.store(tokens + dim[None, :], normalised.to(out.dtype.element_ty), mask=query_index[:, None] < queries)
 
 
 @triton.jit
 def join_splits_kernel(
-    split_results, maxima, sums, out, rows, split_count, HEAD_DIM: tl.constexpr, SPLIT_BLOCK: tl.constexpr
-):
+    split_results, maxima, sums, out, out_batch_stride, out_head_stride, out_token_stride,
+    heads, queries, rows, split_count, HEAD_DIM: tl.constexpr, SPLIT_BLOCK: tl.constexpr,
+):  # fmt: skip
     """One query of one head per program: combine the results of all splits. SPLIT_BLOCK is a power of two >= split_count."""
     row = tl.program_id(0).to(tl.int64)
     split = tl.arange(0, SPLIT_BLOCK)
@@ -143,4 +184,37 @@ def join_splits_kernel(
     )
     total = tl.sum(split_sum * weight, 0)
     result = tl.sum(split_result * weight[:, None], 0) / tl.where(total == 0.0, 1.0, total)
-    tl.store(out + row * HEAD_DIM + dim, result.to(out.dtype.element_ty))
+    batch, head, query = row // (heads * queries), row // queries % heads, row % queries
+    token = out + batch * out_batch_stride + head * out_head_stride + query * out_token_stride
+    tl.store(token + dim, result.to(out.dtype.element_ty))
+
+
+@triton.jit
+def split_matmul_kernel(
+    a, b, out, rows, columns, inner, inner_per_split, a_row_stride, b_inner_stride, b_column_stride,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """One block of the product over one part of the inner dimension per program. EVEN: every part is a multiple of BLOCK_K."""
+    column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    split = tl.program_id(2)
+    begin = split * inner_per_split
+    end = tl.minimum(begin + inner_per_split, inner)
+    index = begin + tl.arange(0, BLOCK_K)
+    left = a + row[:, None].to(tl.int64) * a_row_stride + index[None, :]
+    right = b + index[:, None].to(tl.int64) * b_inner_stride + column[None, :].to(tl.int64) * b_column_stride
+    in_rows, in_columns = row[:, None] < rows, column[None, :] < columns
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for block_begin in range(begin, end, BLOCK_K):
+        if EVEN:
+            a_block = tl.load(left, mask=in_rows, other=0.0)
+            b_block = tl.load(right, mask=in_columns, other=0.0)
+        else:
+            in_range = block_begin + tl.arange(0, BLOCK_K) < end
+            a_block = tl.load(left, mask=in_rows & in_range[None, :], other=0.0)
+            b_block = tl.load(right, mask=in_range[:, None] & in_columns, other=0.0)
+        total = tl.dot(a_block, b_block, total, input_precision=PRECISION)
+        left += BLOCK_K
+        right += BLOCK_K * b_inner_stride
+    to = out + (split.to(tl.int64) * rows + row[:, None]) * columns + column[None, :]
+    tl.store(to, total, mask=in_rows & in_columns)

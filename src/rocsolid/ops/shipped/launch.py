@@ -5,31 +5,31 @@ of an RDNA GPU and a warp of an NVIDIA GPU have 32.
 """
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
+from rocsolid.ops.shipped.device import gpu
 from rocsolid.ops.shipped.kernels import (
     add_rms_norm_kernel,
     attention_kernel,
     gate_mul_kernel,
     join_splits_kernel,
     rms_norm_kernel,
+    split_matmul_kernel,
 )
 
 Wrap = Callable[[Any], Any]
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 MAX_COLUMNS: Final = 16384  # a row must fit in one block
-HEAD_DIMS: Final = (16, 32, 64, 128, 256)
 _LOG2_E: Final = 1.4426950408889634
 _MIN_LANES, _MAX_LANES = 64, 1024
 _ELEMENTS_PER_LANE: Final = 8  # sixteen bytes in half precision
 _GATE_BLOCK: Final = 1024
 _MAX_SPLITS: Final = 16
-_ATTENTION_WARPS: Final = 4  # a matrix instruction uses one warp, independent of its size
+_MATMUL_WARPS, _MATMUL_STAGES = 4, 4
 
 
 def launch_directly(kernel: Any) -> Any:
@@ -39,16 +39,7 @@ def launch_directly(kernel: Any) -> Any:
 
 def warps(lanes: int, device: torch.device) -> int:
     """The number of warps of this GPU for that many lanes."""
-    return max(1, min(lanes, _MAX_LANES) // _chip(device)[0])
-
-
-@cache
-def _chip(device: torch.device) -> tuple[int, int]:
-    """Lanes per warp, and number of multiprocessors or compute units."""
-    if device.type != "cuda":
-        return 32, 1
-    properties = torch.cuda.get_device_properties(device)
-    return int(getattr(properties, "warp_size", 32)), int(properties.multi_processor_count)
+    return max(1, min(lanes, _MAX_LANES) // gpu(device).lanes)
 
 
 def _row_lanes(columns: int) -> int:
@@ -107,26 +98,54 @@ def _precision() -> str:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def launch_attention(
-    q: Tensor, k: Tensor, v: Tensor, scale: float | None, *, causal: bool, splits: int = 0, wrap: Wrap = launch_directly
-) -> Tensor:
-    """Return the attention. If there are too few queries to fill the GPU, the keys are split over several programs.
+class AttentionBlocks(NamedTuple):
+    """How many queries and keys a program computes at a time, with how many warps and stages of loads."""
 
-    `splits` sets the number of splits; 0 chooses it.
+    queries: int
+    keys: int
+    warps: int  # a matrix instruction uses one warp, independent of its size
+    stages: int
+
+
+def attention_blocks(queries: int, head_dim: int, *, is_rdna: bool) -> AttentionBlocks:
+    """Choose the blocks. On RDNA a thread has 256 registers, and the operands of a matrix instruction are in them twice."""
+    few = queries <= 16  # noqa: PLR2004 - the smallest block
+    if is_rdna:
+        return AttentionBlocks(16 if few else 32, 16, 1 if few else 2, 1)
+    return AttentionBlocks(16 if few else 64, 64 if head_dim <= 128 else 32, 4, 2)  # noqa: PLR2004 - tile sizes
+
+
+def launch_attention(  # noqa: PLR0913 - the arguments of attention
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float | None,
+    *,
+    causal: bool,
+    mask: Tensor | None = None,
+    more: tuple[Tensor, Tensor] | None = None,
+    splits: int = 0,
+    wrap: Wrap = launch_directly,
+) -> Tensor:
+    """Return the attention; tokens are next to each other, as with torch's flash attention. If there are too few queries to fill the GPU, the keys are split over several programs.
+
+    `mask` has four dimensions, each of which may be 1. `more` are further keys and values, after `k` and `v`. `splits` sets the
+    number of splits; 0 chooses it.
     """
-    q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
+    more_k, more_v = more or (k, v)
+    q, k, v, more_k, more_v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v, more_k, more_v))
     batch, heads, queries, head_dim = q.shape[0], q.shape[1], q.shape[2], int(q.shape[3])
-    keys = k.shape[2]
-    block_m, block_n = (64 if queries > 16 else 16), (64 if head_dim <= 128 else 32)  # noqa: PLR2004 - tile sizes
-    query_blocks = triton.cdiv(queries, block_m)
-    compute_units = _chip(q.device)[1]
+    keys = k.shape[2] + (more_k.shape[2] if more else 0)
+    compute_units = gpu(q.device).compute_units
+    blocks = attention_blocks(queries, head_dim, is_rdna=gpu(q.device).is_rdna)
+    query_blocks = triton.cdiv(queries, blocks.queries)
     if not splits:  # enough to fill the GPU, at most one per block of keys
         splits = max(
-            1, min(_MAX_SPLITS, compute_units // max(1, batch * heads * query_blocks), triton.cdiv(keys, block_n))
+            1, min(_MAX_SPLITS, compute_units // max(1, batch * heads * query_blocks), triton.cdiv(keys, blocks.keys))
         )
-    keys_per_split = triton.cdiv(triton.cdiv(keys, splits), block_n) * block_n
+    keys_per_split = triton.cdiv(triton.cdiv(keys, splits), blocks.keys) * blocks.keys
     splits = triton.cdiv(keys, keys_per_split)
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    out = torch.empty((batch, queries, heads, head_dim), dtype=q.dtype, device=q.device).transpose(1, 2)
     rows = batch * heads * queries
     split_results, maxima, sums = out, q, q  # without splits, the kernel writes to `out` and does not use the other two
     if splits > 1:
@@ -134,17 +153,38 @@ def launch_attention(
         maxima = torch.empty((splits, rows), dtype=torch.float32, device=q.device)
         sums = torch.empty((splits, rows), dtype=torch.float32, device=q.device)
     factor = (head_dim**-0.5 if scale is None else scale) * _LOG2_E  # the kernel uses exp2 instead of exp
+    kind, mask_strides = "none", (0, 0, 0, 0)
+    if mask is not None:
+        kind = "bool" if mask.dtype == torch.bool else "add"
+        mask_strides = mask.expand(batch, heads, queries, keys).stride()  # 0 where the mask is repeated
     wrap(attention_kernel)[(query_blocks, batch * heads, splits)](
-        q, k, v, split_results, maxima, sums,
-        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
-        heads, heads // k.shape[1], queries, keys, keys_per_split, factor,
-        CAUSAL=causal, SPLIT_KEYS=splits > 1, PRECISION=_precision(),
-        HEAD_DIM=head_dim, BLOCK_M=block_m, BLOCK_N=block_n,
-        num_warps=_ATTENTION_WARPS, num_stages=2,
+        q, k, v, more_k, more_v, q if mask is None else mask, split_results, maxima, sums,
+        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *more_k.stride()[:3], *more_v.stride()[:3], *mask_strides,
+        *out.stride()[:3],
+        heads, heads // k.shape[1], queries, k.shape[2], keys, keys_per_split, factor,
+        MORE=more is not None, MASK=kind, CAUSAL=causal, SPLIT_KEYS=splits > 1, PRECISION=_precision(),
+        HEAD_DIM=head_dim, BLOCK_M=blocks.queries, BLOCK_N=blocks.keys, num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
     if splits > 1:
         wrap(join_splits_kernel)[(rows,)](
-            split_results, maxima, sums, out, rows, splits,
+            split_results, maxima, sums, out, *out.stride()[:3], heads, queries, rows, splits,
             HEAD_DIM=head_dim, SPLIT_BLOCK=triton.next_power_of_2(splits), num_warps=warps(_MIN_LANES, q.device),
         )  # fmt: skip
+    return out
+
+
+def launch_split_matmul(a: Tensor, b: Tensor, splits: int, wrap: Wrap = launch_directly) -> Tensor:
+    """Return the products of `splits` parts of the inner dimension, in float32; their sum is the product of the matrices."""
+    from rocsolid.ops.split_matmul import blocks
+
+    a = a if a.stride(-1) == 1 else a.contiguous()
+    (rows, inner), columns = a.shape, b.shape[1]
+    block_m, block_n, block_k = blocks(rows)
+    inner_per_split = triton.cdiv(triton.cdiv(inner, splits), block_k) * block_k
+    out = torch.empty((splits, rows, columns), dtype=torch.float32, device=a.device)
+    wrap(split_matmul_kernel)[(triton.cdiv(columns, block_n), triton.cdiv(rows, block_m), splits)](
+        a, b, out, rows, columns, inner, inner_per_split, a.stride(0), *b.stride(),
+        EVEN=inner % block_k == 0, PRECISION=_precision(), BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k,
+        num_warps=_MATMUL_WARPS, num_stages=_MATMUL_STAGES,
+    )  # fmt: skip
     return out

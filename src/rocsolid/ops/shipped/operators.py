@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from rocsolid.ops.shipped import aiter_kernels, references
+from rocsolid.ops.shipped.device import gpu
 from rocsolid.ops.vendor_op import register_gradients
 
+_HEAD_DIMS: Final = (16, 32, 64, 128, 256)
+_MAX_MASKED_ON_RDNA: Final = 64
 HAS_TRITON: Final = importlib.util.find_spec("triton") is not None
 
 
@@ -17,6 +20,18 @@ def triton_supports(x: Tensor, *others: Tensor) -> bool:
     """Whether our Triton kernels support these tensors: on the GPU, in a supported dtype, with Triton installed."""
     supported = x.dtype in (torch.float16, torch.bfloat16, torch.float32)
     return bool(x.is_cuda and supported and all(o.is_cuda for o in others) and HAS_TRITON)
+
+
+def attention_supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> bool:
+    """Whether our attention kernel supports these tensors. With a mask and wide heads, RDNA GPUs have too few registers for it."""
+    wide = q.shape[-1] > _MAX_MASKED_ON_RDNA and mask is not None and gpu(q.device).is_rdna
+    return (
+        triton_supports(q, k, v, *([] if mask is None else [mask]))
+        and q.dtype == k.dtype == v.dtype
+        and q.shape[-1] in _HEAD_DIMS
+        and k.shape[-1] == v.shape[-1] == q.shape[-1]
+        and not wide
+    )
 
 
 def _row_fits_in_block(x: Tensor) -> bool:
@@ -58,13 +73,25 @@ def _gelu_mul(gate: Tensor, up: Tensor, tanh: bool = False) -> Tensor:  # noqa: 
     return references.gelu_mul(gate, up, tanh).contiguous()
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, causal: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - operators take positional arguments
-    if triton_supports(q, k, v) and q.numel() > 0 and q.dtype == k.dtype == v.dtype:
-        from rocsolid.ops.shipped.launch import HEAD_DIMS, launch_attention
+def _attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float | None = None,
+    causal: bool = False,  # noqa: FBT001, FBT002 - operators take positional arguments
+    mask: Tensor | None = None,
+    more_k: Tensor | None = None,
+    more_v: Tensor | None = None,
+) -> Tensor:
+    more = (more_k, more_v) if more_k is not None and more_v is not None else None
+    given = [t for t in (q, k, v, more_k, more_v) if t is not None]
+    if attention_supports(q, k, v, mask) and all(t.numel() > 0 and t.dtype == q.dtype for t in given):
+        from rocsolid.ops.shipped.launch import launch_attention
 
-        if q.shape[-1] in HEAD_DIMS and v.shape[-1] == q.shape[-1]:
-            return launch_attention(q, k, v, scale, causal=causal, wrap=torch.library.wrap_triton)
-    return references.attention(q, k, v, scale, causal).contiguous()
+        rows = None if mask is None else mask[(None,) * (q.dim() - mask.dim())]
+        return launch_attention(q, k, v, scale, causal=causal, mask=rows, more=more, wrap=torch.library.wrap_triton)
+    result = references.attention(q, k, v, scale, causal, mask, more_k, more_v)
+    return result.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _register(
@@ -85,7 +112,7 @@ _RMS_NORM = _register("rms_norm", _rms_norm, references.rms_norm)
 _ADD_RMS_NORM = _register("add_rms_norm", _add_rms_norm, references.add_rms_norm, references.like_first_twice)
 _SILU_MUL = _register("silu_mul", _silu_mul, references.silu_mul)
 _GELU_MUL = _register("gelu_mul", _gelu_mul, references.gelu_mul)
-_ATTENTION = _register("attention", _attention, references.attention)
+ATTENTION: Final = _register("attention", _attention, references.attention, references.like_queries)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
@@ -118,11 +145,24 @@ def gelu_mul(gate: Tensor, up: Tensor, *, tanh: bool = False) -> Tensor:
     return _GELU_MUL(gate, up, tanh)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, causal: bool = False) -> Tensor:
-    """Softmax attention over [batch, heads, tokens, head_dim]; keys and values may have fewer heads (grouped-query attention)."""
-    if aiter_kernels.supports(q, k, v):
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    mask: Tensor | None = None,
+    more: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Softmax attention over [batch, heads, tokens, head_dim]; keys and values may have fewer heads (grouped-query attention).
+
+    `mask` is boolean (true: visible) or added to the scores, with any size that is repeated. `more` are further keys and values,
+    which follow after `k` and `v` without being copied next to them.
+    """
+    if mask is None and more is None and aiter_kernels.supports(q, k, v):
         return aiter_kernels.OPERATORS["attention"](q, k, v, scale, causal)
-    return _ATTENTION(q, k, v, scale, causal)
+    return ATTENTION(q, k, v, scale, causal, mask, *(more or (None, None)))
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

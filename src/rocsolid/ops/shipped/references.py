@@ -29,8 +29,23 @@ def gelu_mul(gate: Tensor, up: Tensor, tanh: bool = False) -> Tensor:  # noqa: F
     return (gated * up.float()).to(gate.dtype)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, causal: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - operators take positional arguments
-    """Softmax attention over [batch, heads, tokens, head_dim]; keys and values may have fewer heads (grouped-query attention)."""
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float | None = None,
+    causal: bool = False,  # noqa: FBT001, FBT002 - operators take positional arguments
+    mask: Tensor | None = None,
+    more_k: Tensor | None = None,
+    more_v: Tensor | None = None,
+) -> Tensor:
+    """Softmax attention over [batch, heads, tokens, head_dim]; keys and values may have fewer heads (grouped-query attention).
+
+    `mask` is boolean (true: visible) or added to the scores. `more_k` and `more_v` follow after `k` and `v`. A query that sees no key
+    gets zeros.
+    """
+    if more_k is not None and more_v is not None:
+        k, v = torch.cat([k, more_k], 2), torch.cat([v, more_v], 2)
     heads_per_kv_head = q.shape[1] // k.shape[1]
     if heads_per_kv_head > 1:
         k, v = k.repeat_interleave(heads_per_kv_head, 1), v.repeat_interleave(heads_per_kv_head, 1)
@@ -39,7 +54,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, causa
     if causal:
         visible = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
         scores = scores.masked_fill(~visible, float("-inf"))
-    return torch.matmul(torch.softmax(scores, -1), v.float()).to(q.dtype)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask.float()
+    weights = torch.softmax(scores, -1)
+    if mask is not None:
+        weights = weights.masked_fill((scores == float("-inf")).all(-1, keepdim=True), 0.0)
+    return torch.matmul(weights, v.float()).to(q.dtype)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -50,6 +70,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def like_first(x: Tensor, *_: object) -> Tensor:
     """A fake result: contiguous, with the shape and dtype of the first input."""
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def like_queries(q: Tensor, *_: object) -> Tensor:
+    """A fake result of attention: the heads of a token are next to each other, as with torch's flash attention."""
+    batch, heads, queries, head_dim = q.shape
+    return torch.empty((batch, queries, heads, head_dim), dtype=q.dtype, device=q.device).transpose(1, 2)
 
 
 def like_first_twice(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:

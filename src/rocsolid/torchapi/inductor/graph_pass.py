@@ -28,9 +28,9 @@ def passes_supported() -> bool:
     return _PASS.find() is not None
 
 
-def graph_pass(rewrite: Rewrite) -> Any:
-    """Return a function as a pass for Inductor. Its id in torch's caches is the source of the function's module."""
-    return _pass_class()(rewrite)
+def graph_pass(*rewrites: Rewrite) -> Any:
+    """Return functions, which run one after the other, as a pass for Inductor. Its id in torch's caches is the source of their modules."""
+    return _pass_class()(rewrites)
 
 
 @cache
@@ -38,23 +38,24 @@ def _pass_class() -> Any:
     base: Any = _PASS.get()
 
     class GraphPass(base):  # type: ignore[misc]
-        def __init__(self, rewrite: Rewrite) -> None:
-            self.rewrite = rewrite
+        def __init__(self, rewrites: tuple[Rewrite, ...]) -> None:
+            self.rewrites = rewrites
 
         def __call__(self, graph: Any) -> None:
-            self.rewrite(graph)
+            for rewrite in self.rewrites:
+                rewrite(graph)
 
         def uuid(self) -> str:
-            source = inspect.getsource(sys.modules[self.rewrite.__module__])
-            return hashlib.sha256(f"{self.rewrite.__qualname__}\n{source}".encode()).hexdigest()
+            parts = [f"{r.__qualname__}\n{inspect.getsource(sys.modules[r.__module__])}" for r in self.rewrites]
+            return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
         def __eq__(self, other: object) -> bool:  # Dynamo reuses code that was compiled with equal options
-            return isinstance(other, GraphPass) and other.rewrite is self.rewrite
+            return isinstance(other, GraphPass) and other.rewrites == self.rewrites
 
         def __hash__(self) -> int:
-            return hash(self.rewrite)
+            return hash(self.rewrites)
 
         def __reduce__(self) -> Any:
-            return graph_pass, (self.rewrite,)
+            return graph_pass, self.rewrites
 
     return GraphPass

@@ -1,0 +1,1 @@
+"""Graph passes: rewrites of the graph that torch.compile compiles."""
