@@ -1,6 +1,7 @@
 """Run one model with one method in its own process, and measure it on request.
 
-It writes lines of JSON: first the result of the set-up, then, for each number N that it reads, a list of N times in milliseconds.
+It writes lines of JSON: first the result of the set-up, then one for each line that it reads. For a number N this is a list of N times
+in milliseconds; for `kernels`, the number of kernels of one call and how long they take.
 """
 
 import json
@@ -88,7 +89,8 @@ def main() -> None:
         return
     print(json.dumps(cell.about), file=out, flush=True)
     for line in sys.stdin:
-        print(json.dumps([cell.timed_ms() for _ in range(int(line))]), file=out, flush=True)
+        answer = cell.kernels() if line.strip() == "kernels" else [cell.timed_ms() for _ in range(int(line))]
+        print(json.dumps(answer), file=out, flush=True)
 
 
 class Cell:
@@ -100,7 +102,8 @@ class Cell:
         self._on_device = device == "cuda"
         with torch.no_grad():
             plain, inputs = built.model.to(device), tuple(x.to(device) for x in built.inputs)
-            reference = first_tensor(plain(*inputs)).float()
+            with work_of(plain) as work:
+                reference = first_tensor(plain(*inputs)).float()
             model = plain.to(dtype)
             # Two sets of inputs take turns, so that every replay really copies its inputs.
             one = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
@@ -120,6 +123,8 @@ class Cell:
         self._clock = select_clock()
         error = float((first_tensor(result).float() - reference).norm() / reference.norm())
         self.about: dict[str, Any] = {"setup_s": round(setup, 2), "error": error}
+        if self._on_device and (roofline := work.roofline_ms(dtype.itemsize)):
+            self.about["roofline_ms"] = roofline
         if self._on_device:
             self.about["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20)
         if hasattr(self._call, "report"):
@@ -141,6 +146,57 @@ class Cell:
         inputs = self._inputs[self._turn]
         with torch.no_grad():
             return self._clock.sample(lambda: self._call(*inputs), 1)
+
+    def kernels(self) -> dict[str, Any]:
+        """Return the number of kernels of one call, and how long they take without the gaps between them."""
+        from torch.autograd import DeviceType
+        from torch.profiler import ProfilerActivity, profile
+
+        with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            self._call(*self._inputs[0])
+            torch.cuda.synchronize()
+        found = [event for event in profiled.events() if event.device_type == DeviceType.CUDA]
+        return {"kernels": len(found), "device_ms": round(sum(event.device_time for event in found) / 1e3, 4)}
+
+
+# Bytes and operations per second that a GPU reaches: its memory bandwidth, and dense products in half precision.
+_PEAKS: Final = {"NVIDIA H200": (4.8e12, 790e12)}
+
+
+class work_of:  # noqa: N801 - a block
+    """Counts what the modules do that are called in the block: the elements of weights that they read, and FLOPs."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        from torch.utils.flop_counter import FlopCounterMode
+
+        self._model, self._flops = model, FlopCounterMode(display=False)
+        self._hooks: list[Any] = []
+        self._elements = 0
+
+    def __enter__(self) -> "work_of":
+        # An embedding reads a few rows only.
+        modules = [m for m in self._model.modules() if not isinstance(m, torch.nn.Embedding)]
+        self._hooks = [m.register_forward_pre_hook(self._count) for m in modules]
+        self._flops.__enter__()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._flops.__exit__(*failure)
+        for hook in self._hooks:
+            hook.remove()
+
+    def _count(self, module: torch.nn.Module, _: Any) -> None:
+        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        self._elements += sum(tensor.numel() for tensor in own)
+
+    def roofline_ms(self, element_bytes: int) -> float | None:
+        """The time that reading the weights or the FLOPs need at least, whichever is longer; None on an unknown GPU."""
+        peaks = _PEAKS.get(torch.cuda.get_device_name())
+        if peaks is None:
+            return None
+        bytes_s, flops_s = peaks
+        seconds: float = max(self._elements * element_bytes / bytes_s, self._flops.get_total_flops() / flops_s)
+        return round(seconds * 1e3, 4)
 
 
 def _must_replay(call: Any) -> None:

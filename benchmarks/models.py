@@ -186,6 +186,7 @@ def _trains() -> Built:
 
 
 _SMALL: Final = {"hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 16, "intermediate_size": 2816}
+_BASE: Final = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 LLAMA: Final = {**_SMALL, "num_key_value_heads": 4, "vocab_size": 32000}
 MODELS: Final[Mapping[str, Callable[[], Built]]] = {
     "resnet50": _vision("resnet50"),
@@ -210,6 +211,18 @@ MODELS: Final[Mapping[str, Callable[[], Built]]] = {
     "distilbert": _text("DistilBert", 128),
     "siglip_vision": _image("SiglipVision"),
     "modernbert": _text("ModernBert", 128),
+    "mpnet": _text("MPNet", 128),
+    "opt": _text("OPT", 64, use_cache=False),
+    "gpt_neox": _text("GPTNeoX", 64, _BASE, use_cache=False),
+    "gemma": _text(
+        "Gemma", 32, {**_SMALL, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000}, use_cache=False
+    ),
+    "phi": _text("Phi", 32, {**_SMALL, "vocab_size": 32000}, use_cache=False),
+    "dinov2": _image("Dinov2"),
+    "mobilenet_v2": _vision("mobilenet_v2"),
+    "efficientnet_v2_s": _vision("efficientnet_v2_s"),
+    "swin_v2_t": _vision("swin_v2_t"),
+    "resnext50_32x4d": _vision("resnext50_32x4d"),
     "ten_step_denoiser": _denoiser,
     "diffusion_transformer": lambda: Built(DiffusionStep().eval(), (torch.randn(1, 256, 768), torch.rand(1))),
     "int8_linears": _quantised,

@@ -8,9 +8,14 @@
 Here a process starts, warms up, is measured and ends before the next one starts; methods take turns, and every method has
 several processes. A first pass fills the compile caches, several processes at once, and is not measured. With `--cold` there is no
 such pass, every process has empty caches, and its set-up time is what a user waits the first time.
+
+A time is that of one call, from an idle GPU to the result. The record also has the number of kernels of a call, how long they take
+without gaps, and the least time that the weights and FLOPs need on this GPU. Before each process the host is watched: if other
+processes, the hypervisor or a low frequency disturb it, the record is not written, unless `--busy` is set.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -27,6 +32,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks import cell
+from benchmarks.host import HostState, host_state
 from benchmarks.run import BenchmarkProcess, versions
 from rocsolid.measure.evidence import evidence, write
 
@@ -89,12 +95,15 @@ def empty_caches() -> Iterator[None]:
 
 
 def _measured(running: QuietCell, args: argparse.Namespace) -> dict[str, Any]:
+    args.host = args.host.worse(host_state())
     running.begin()
     try:
         running.wait(time.monotonic() + args.deadline)
         for _ in range(args.rounds):
             if running.usable:
                 running.measure(time.monotonic() + 60)
+        if running.usable:
+            running.count_kernels(time.monotonic() + 60)
     finally:
         running.stop()
     record = running.record()
@@ -133,6 +142,20 @@ def mean_gain(found: Mapping[str, Mapping[str, Any]], other: str) -> float:
         if "median_ms" in methods.get(other, {}) and "median_ms" in methods.get("rs.optimize", {})
     ]
     return math.exp(statistics.fmean(map(math.log, gains))) if gains else math.nan
+
+
+def table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield the lines of a table: the roofline, and for each method the time of a call, that of its kernels, and their number."""
+    methods = [m for m in METHODS if any(m in found for found in models.values())]
+    yield f"{'model':22s} {'roofline':>9s}  " + "  ".join(f"{m:>26s}" for m in methods)
+    for name, found in models.items():
+        rooflines = [about["roofline_ms"] for about in found.values() if "roofline_ms" in about]
+        cells = []
+        for method in methods:
+            about = found.get(method, {})
+            kernels = f"{about['device_ms']:.3f} in {about['kernels']}" if "kernels" in about else ""
+            cells.append(f"{about['median_ms']:.3f} ({kernels})" if "median_ms" in about else "failed")
+        yield f"{name:22s} {rooflines[0] if rooflines else '':>9}  " + "  ".join(f"{cell:>26s}" for cell in cells)
 
 
 _COLOURS: Final = {"reduce-overhead": "#d99a4e", BY_HAND: "#8da0b8", "rs.optimize": "#c8372d"}
@@ -194,8 +217,10 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true", help="one process of every method, each with empty caches")
     parser.add_argument("--deadline", type=float, default=300, help="seconds for a process to be set up")
     parser.add_argument("--out", type=Path, help="write the record here")
+    parser.add_argument("--busy", action="store_true", help="write the record even if the host was busy")
     parser.add_argument("--draw", nargs=2, type=Path, metavar=("RECORD", "SVG"), help="draw a record")
     args = parser.parse_args()
+    args.host = HostState()
     if args.draw:
         args.draw[1].write_text(draw(json.loads(args.draw[0].read_text(encoding="utf-8"))), encoding="utf-8")
         return
@@ -212,11 +237,14 @@ def main() -> None:
         fill_caches(args.models, args)
     for name in args.models:
         record["models"] |= measure([name], args)
-        if args.out:
+        record["host"] = dataclasses.asdict(args.host)
+        if args.out and (args.busy or not args.host.noisy):
             write(record, args.out)
     for other in args.methods:
         print(f"rs.optimize over {other}: {mean_gain(record['models'], other):.2f}")
-    print(json.dumps({n: {m: f.get("median_ms") for m, f in x.items()} for n, x in record["models"].items()}))
+    print("\n".join(table(record["models"])))
+    if args.host.noisy and not args.busy:
+        sys.exit(f"not written: {args.host.noisy}; measure again on a quiet host, or write it with --busy")
 
 
 if __name__ == "__main__":

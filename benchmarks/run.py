@@ -90,6 +90,15 @@ class BenchmarkProcess:
             self.about = {**self.about, "failed": "ended or hung while it was measured"}
             self.stop()
 
+    def count_kernels(self, deadline: float) -> None:
+        """Add the number of kernels of a call, and how long they take."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            print("kernels", file=self._process.stdin, flush=True)
+        line = self._line(deadline)
+        self.about |= json.loads(line) if line else {}
+
     def _line(self, deadline: float) -> str | None:
         """Its next line; empty when it has ended, None at the deadline."""
         assert self._process is not None

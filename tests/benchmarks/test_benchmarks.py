@@ -12,6 +12,7 @@ import pytest
 from benchmarks.draw import drawn, mean_gain, page, table
 from tests.support import ROOT, clean_environ
 
+from benchmarks import host
 from rocsolid.api.dryrun import MODES
 
 RECORD = {
@@ -150,3 +151,51 @@ def test_quiet_record_is_drawn_with_its_gain() -> None:
     picture = draw({**RECORD, "dtype": "bfloat16", "models": models})
     assert "a&lt;b" in picture
     assert "2.00x as fast as reduce-overhead" in picture
+
+
+def test_a_busy_host_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(host, "_STAT", stat)
+
+    def state(*ticks: int) -> host.HostState:
+        stat.write_text("cpu  100 0 100 1000 0 0 0 0 0 0\ncpu0 1\n")
+        later = "cpu  " + " ".join(str(a + b) for a, b in zip((100, 0, 100, 1000, 0, 0, 0, 0), ticks, strict=True))
+        with monkeypatch.context() as patch:
+            patch.setattr("benchmarks.host.time.sleep", lambda _: stat.write_text(f"{later} 0 0\n"))
+            patch.setattr("benchmarks.host.time.monotonic", iter((0.0, 1.0)).__next__)
+            return host.host_state()
+
+    assert state(2, 0, 3, 195, 0, 0, 0, 0).noisy == ""
+    assert state(150, 0, 50, 0, 0, 0, 0, 0).noisy == "other processes use 2.0 cores"
+    assert state(0, 0, 0, 190, 0, 0, 0, 10).noisy == "the hypervisor gives 5% of the time to others"
+    assert host.HostState(frequency=0.5).noisy == "the cores run at 50% of their highest frequency"
+    worst = host.HostState(busy_cores=1.0).worse(host.HostState(steal=0.2, frequency=0.9))
+    assert worst == host.HostState(busy_cores=1.0, steal=0.2, frequency=0.9)
+    stat.unlink()
+    assert host.host_state(0.0) == host.HostState()
+
+
+@pytest.mark.torch
+def test_the_work_of_a_model_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from benchmarks.cell import work_of
+
+    layer = torch.nn.Linear(64, 32, bias=False)
+    model = torch.nn.Sequential(torch.nn.Embedding(1000, 64), layer, torch.nn.ReLU())
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    with work_of(model) as work:
+        for _ in range(2):  # weights are read again in each call
+            model(torch.zeros(4, dtype=torch.long))
+    assert work.roofline_ms(2) == round(2 * 64 * 32 * 2 / 4.8e12 * 1e3, 4)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "another")
+    assert work.roofline_ms(2) is None
+
+
+@pytest.mark.torch
+def test_the_table_of_a_quiet_run_has_kernels_and_the_roofline() -> None:
+    from benchmarks.quiet import table as quiet_table
+
+    eager = {"median_ms": 2.0, "kernels": 70, "device_ms": 1.5, "roofline_ms": 0.1}
+    lines = list(quiet_table({"bert": {"eager": eager, "rs.optimize": {"failed": "hung"}}}))
+    assert lines[0].split() == ["model", "roofline", "eager", "rs.optimize"]
+    assert lines[1].split() == ["bert", "0.1", "2.000", "(1.500", "in", "70)", "failed"]
