@@ -50,6 +50,7 @@ def verify_op(op: Op, args: tuple[Any, ...], *, rtol: float | None = None, atol:
     passed.append("mutates only what it declares")
     _check_alias(op, inputs)
     passed.append("returns new memory")
+    _check_strides(op, inputs)
     names = [n for n in _OPCHECKS if op.differentiable or n != "test_autograd_registration"]
     for name in names:
         _opcheck(op, _leaves(inputs, grad=op.differentiable), name)
@@ -145,6 +146,39 @@ def _check_alias(op: Op, args: tuple[Any, ...]) -> None:
                     f"Fix: return a clone, or return None and declare mutates=({argument.name!r},)"
                 )
                 raise VendorOpError(msg)
+
+
+def _check_strides(op: Op, args: tuple[Any, ...]) -> None:
+    """Check that the fake implementation returns the strides of the function: opcheck compares them since torch 2.12 only."""
+    import torch
+
+    with torch.no_grad():
+        results = _flat(op.function(*_copies(args)))
+        try:
+            fakes = _flat(op.overload(*(_on_meta(value) for value in args)))
+        except Exception:  # noqa: BLE001 - opcheck, which comes next, says what is wrong with the fake implementation
+            return
+    for index, (result, fake) in enumerate(zip(results, fakes, strict=False)):
+        strides = [_strides(tensor) for tensor in (result, fake)]
+        if result.shape == fake.shape and strides[0] != strides[1]:
+            msg = (
+                f"{op.name}: {_OPCHECK_FAILURES['test_faketensor']} (strides of result {index}: {tuple(result.stride())}, "
+                f"of the fake implementation: {tuple(fake.stride())})"
+            )
+            raise VendorOpError(msg)
+
+
+def _on_meta(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    return type(value)(_on_meta(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def _strides(tensor: Any) -> list[int]:
+    """The strides that matter: those of dimensions with more than one element."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
 def _storage(tensor: Any) -> int:
