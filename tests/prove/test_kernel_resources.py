@@ -20,7 +20,14 @@ from rocsolid.prove import gpu
 from rocsolid.prove.check import CannotDecide
 
 pytestmark = pytest.mark.torch
-SHIPPED = ["rms_norm_kernel", "add_rms_norm_kernel", "gate_mul_kernel", "attention_kernel", "join_splits_kernel"]
+SHIPPED = [
+    "rms_norm_kernel",
+    "add_rms_norm_kernel",
+    "gate_mul_kernel",
+    "attention_kernel",
+    "join_splits_kernel",
+    "split_matmul_kernel",
+]
 
 
 def test_every_shipped_kernel_is_launched_as_a_dry_run_compiles_it(
@@ -37,7 +44,8 @@ def test_every_shipped_kernel_is_launched_as_a_dry_run_compiles_it(
     )
 
     assert [launch.made for launch in launches] == SHIPPED
-    assert [name for name, value in vars(kernels).items() if isinstance(value, JITFunction)] == SHIPPED
+    called = ["attend_to_keys"]  # by a kernel
+    assert [n for n, v in vars(kernels).items() if isinstance(v, JITFunction) and n not in called] == SHIPPED
     assert launches[0].signature == (
         "rms_norm_kernel(x=*fp16, weight=*fp16, out=*fp16, x_row_stride=i32, columns=i32, eps=fp32, BLOCK=1024, num_warps=4)"
     )
