@@ -25,6 +25,7 @@ from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.prove import check as check_module
 from rocsolid.prove import costs, facts, gpu, problems, runtime, settings
 from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, all_claims, load_checks
+from rocsolid.prove.gpu_cases import CaseResults
 from rocsolid.torchapi.config.source import SourceEntry
 
 pytestmark = pytest.mark.torch
@@ -149,7 +150,10 @@ def a_route() -> list[ClaimVerdict]:
 
 
 def gpu_test() -> list[ClaimVerdict]:
-    return [facts.judge_tests(1, "FAILED tests/x.py::y\n1 failed, 30 passed in 3 s")]
+    return [
+        facts.judge_tests(CaseResults(passed=("a",), failed=("b",))),
+        facts.judge_tests(CaseResults(passed=("a",), died=("c ended the process with SIGSEGV",))),
+    ]
 
 
 def a_capture() -> list[ClaimVerdict]:
@@ -310,7 +314,8 @@ def test_what_cannot_be_decided_is_no_verdict() -> None:
         facts.judge_fact({"failed": "not done after 120 s"}, "2.13.0", "2.13.0")
     with pytest.raises(NotApplicable, match=r"with 2\.11\.0"):
         facts.judge_fact({"failed": "x: saw 3", "seen": {"x": 3}}, "2.13.0", "2.11.0")
-    assert facts.judge_tests(5, "no tests ran") is ClaimVerdict.COULD_NOT_RUN
+    for undecided in (CaseResults(), CaseResults(skipped=("a",)), CaseResults(passed=("a",), errors=("b",))):
+        assert facts.judge_tests(undecided) is ClaimVerdict.COULD_NOT_RUN
     verdicts = {r.verdict for r in check_module.run_check("capture", no_gpu())}
     assert verdicts <= {ClaimVerdict.COULD_NOT_RUN, ClaimVerdict.CONFIRMED}
 

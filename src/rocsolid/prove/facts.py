@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -17,13 +16,12 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.proof import ClaimResult, ClaimVerdict
 from rocsolid.model.release import compare
 from rocsolid.prove.check import KIT, CannotDecide, NotApplicable, Seen, Task, check, in_kit, plain, result
+from rocsolid.prove.gpu_cases import CaseResults, run_gpu_cases
 
 _RECORDS: Final = {"cpu": "evidence/compiler-facts-torch-2.13-cpu.json", "gpu": "evidence/capture-facts-on-h200.json"}
 _HIDDEN_GPUS: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 _ROUTES_ON_CPU: Final = ("mode_reduce_overhead", "options", "assigned_globally")
 _ROUTES_DEADLINE_S: Final = 280.0
-_SUMMARY: Final = re.compile(r"(\d+) (passed|failed|error|skipped)")
-_NO_TESTS: Final = 5  # exit code of pytest
 
 
 @check(
@@ -208,28 +206,17 @@ def judge_routes(unguarded: Mapping[str, Any], guarded: Mapping[str, Any], *, re
     "gpu-tests", "the tests with the mark `gpu` in this folder pass", rank=12, estimate_s=200, deadline_s=600, gpu=True
 )
 def gpu_tests(task: Task) -> Iterator[ClaimResult]:
-    """Run the tests of a checkout or bundle with pytest."""
-    folder = in_kit(task.argument)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", str(folder)]
-    done = subprocess.run(command, cwd=in_kit("pyproject.toml").parent, capture_output=True, text=True, check=False)  # noqa: S603
-    yield from (
-        result(claim, judge_tests(done.returncode, done.stdout), _last(done.stdout or done.stderr))
-        for claim in task.claims
-    )
+    """Run the tests of a checkout or bundle with pytest; a test that hangs or ends its process costs only itself."""
+    done = run_gpu_cases(in_kit(task.argument), in_kit("pyproject.toml").parent)
+    sys.stdout.write(done.output)
+    yield from (result(claim, judge_tests(done), str(done)) for claim in task.claims)
 
 
-def judge_tests(code: int, output: str) -> ClaimVerdict:
-    """Tests decide only if some passed or failed."""
-    counts = {what: int(number) for number, what in _SUMMARY.findall(output)}
-    if code == _NO_TESTS or not (counts.get("passed") or counts.get("failed")):
-        return ClaimVerdict.COULD_NOT_RUN
-    return ClaimVerdict.REFUTED if counts.get("failed") else ClaimVerdict.CONFIRMED
-
-
-def _last(output: str) -> str:
-    lines = [line for line in output.splitlines() if line.strip()]
-    failed = [line for line in lines if line.startswith("FAILED")]
-    return "; ".join([*failed[:5], *lines[-1:]])[:600]
+def judge_tests(done: CaseResults) -> ClaimVerdict:
+    """Tests decide only if they ran; one that hung or ended its process has not passed."""
+    if done.failed or done.died:
+        return ClaimVerdict.REFUTED
+    return ClaimVerdict.CONFIRMED if done.passed and not done.errors else ClaimVerdict.COULD_NOT_RUN
 
 
 def kit_files() -> Iterator[Path]:
