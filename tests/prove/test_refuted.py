@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.prove.fake_gpu import FakeGpu, fake_gpu
 from tests.support import make_env
 
 from rocsolid.catalog.capture_rules import CAPTURE_RULES
@@ -26,9 +27,11 @@ from rocsolid.prove import check as check_module
 from rocsolid.prove import costs, facts, gpu, problems, runtime, settings
 from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, all_claims, load_checks
 from rocsolid.prove.gpu_cases import CaseResults
+from rocsolid.prove.prove import torch_has_gpu
 from rocsolid.torchapi.config.source import SourceEntry
 
 pytestmark = pytest.mark.torch
+__all__ = ["fake_gpu"]
 CPU, ROCM = make_env(Platform.CPU), make_env(Platform.ROCM)
 CLAIMS = {claim.id: claim for claim in all_claims()}
 
@@ -164,6 +167,17 @@ def random_numbers() -> list[ClaimVerdict]:
     return [verdict_of(gpu.judge_rng(drawn)) for drawn in ([[1.0], [1.0], [1.0]], [[1.0], [2.0], [3.0]])]
 
 
+def a_replay() -> list[ClaimVerdict]:
+    lies = {"branch": ([-1.0, 1.0, 7.0], 8, 0), "output": ([1.0, 1.0, 1.0], 8, 0), "memory": ([1.0, 1.0, 7.0], 8, 8)}
+    assert all(gpu.judge_replay(about, [1.0, 1.0, 7.0], 8, 0).holds for about in lies)
+    return [verdict_of(gpu.judge_replay(about, *lie)) for about, lie in lies.items()]
+
+
+def a_profile_of_kernels() -> list[ClaimVerdict]:
+    assert facts.judge_profile(11).holds
+    return [verdict_of(facts.judge_profile(9))]
+
+
 def a_mistake() -> list[ClaimVerdict]:
     return [gpu.judge_mistake(claim("error:host-copy"), "operation not permitted when stream is capturing").verdict]
 
@@ -209,10 +223,11 @@ def a_chip() -> list[ClaimVerdict]:
     right = {name: getattr(here, name) for name in ("wavefront_size", "compute_units", "lds_bytes", "memory_gib")}
     assert gpu.judge_chip(claim("chip:gfx942"), here, right).verdict is ClaimVerdict.CONFIRMED
     assert gpu.judge_chip(claim("chip:gfx950"), here, right).verdict is ClaimVerdict.NOT_APPLICABLE
-    return [
-        gpu.judge_chip(claim("chip:gfx942"), here, {**right, name: 1}).verdict
-        for name in ("compute_units", "memory_gib")
-    ]
+    waves = claim("guide:triton-4571b1")
+    assert gpu.judge_chip(waves, here, right).verdict is ClaimVerdict.CONFIRMED
+    assert gpu.judge_chip(waves, chip("sm_90"), right).verdict is ClaimVerdict.NOT_APPLICABLE
+    lies = [gpu.judge_chip(claim("chip:gfx942"), here, {**right, name: 1}) for name in ("compute_units", "memory_gib")]
+    return [row.verdict for row in (*lies, gpu.judge_chip(waves, here, {**right, "wavefront_size": 32}))]
 
 
 def vendor_result() -> list[ClaimVerdict]:
@@ -261,6 +276,8 @@ LIES: dict[str, Callable[..., list[ClaimVerdict]]] = {
     "capture": a_capture,
     "rng": random_numbers,
     "capture-mistakes": a_mistake,
+    "replay": a_replay,
+    "profiler": a_profile_of_kernels,
     "optimize": optimizing,
     "kernels": a_kernel,
     "dryrun": resources,
@@ -318,6 +335,31 @@ def test_what_cannot_be_decided_is_no_verdict() -> None:
         assert facts.judge_tests(undecided) is ClaimVerdict.COULD_NOT_RUN
     verdicts = {r.verdict for r in check_module.run_check("capture", no_gpu())}
     assert verdicts <= {ClaimVerdict.COULD_NOT_RUN, ClaimVerdict.CONFIRMED}
+
+
+def test_an_experiment_on_cpu_builds_says_nothing_about_others() -> None:
+    (row,) = check_module.run_check("fact:cpu-capture-queries", ROCM)
+
+    assert (row.verdict, row.detail) == (
+        ClaimVerdict.NOT_APPLICABLE,
+        "it is about CPU builds of torch; this is one for ROCm",
+    )
+
+
+def test_a_trace_without_a_gpu_has_operators_and_no_kernels() -> None:
+    if not torch_has_gpu():
+        (row,) = check_module.run_check("profiler", CPU)
+        assert row.verdict is ClaimVerdict.NOT_APPLICABLE
+        assert "10 of 10 operators are in the trace" in row.detail
+
+
+@pytest.mark.parametrize("about", ["branch", "output", "memory"])
+def test_replays_of_a_stand_in_for_a_gpu(about: str, fake_gpu: FakeGpu) -> None:
+    task = Task(claims=(), argument=about, env=CPU)
+
+    assert gpu.replay(task).holds
+    fake_gpu.lies = True
+    assert gpu.replay(task).holds == (about == "branch")  # the lie leaves the last operator out
 
 
 def no_gpu() -> Environment:

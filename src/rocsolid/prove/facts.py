@@ -22,6 +22,7 @@ _RECORDS: Final = {"cpu": "evidence/compiler-facts-torch-2.13-cpu.json", "gpu": 
 _HIDDEN_GPUS: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 _ROUTES_ON_CPU: Final = ("mode_reduce_overhead", "options", "assigned_globally")
 _ROUTES_DEADLINE_S: Final = 280.0
+_PROFILED: Final = 10  # kernels
 
 
 @check(
@@ -38,6 +39,9 @@ def fact(task: Task) -> Seen:
     if kind not in experiment.kinds:
         msg = "no GPU"
         raise CannotDecide(msg)
+    if experiment.cpu_build and task.env.platform is not Platform.CPU:
+        msg = f"it is about CPU builds of torch; this is one for {task.env.platform.label}"
+        raise NotApplicable(msg)
     if kind == "cpu":
         os.environ.update(_HIDDEN_GPUS)
     recorded = json.loads(in_kit(_RECORDS[kind]).read_text(encoding="utf-8"))["torch"]
@@ -115,6 +119,34 @@ def judge_probe(found: list[str], in_torch: list[str], platform: Platform, built
             return Seen(holds=False, detail=f"torch has {in_torch}, the probe found {found}")
         left.remove(arch)
     return Seen(holds=platform is built_for, detail=f"{platform.label}: {', '.join(in_torch) or 'no GPU'}")
+
+
+@check("profiler", "torch.profiler's trace contains every kernel of a small program", rank=17, estimate_s=15)
+def profiler(_: Task) -> Seen:
+    """Profile ten additions, and count them in the trace file."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    on_gpu = torch.cuda.is_available()
+    x = torch.zeros(1024, device="cuda" if on_gpu else "cpu").add_(1)
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as profiled:
+        for _number in range(_PROFILED):
+            x.add_(1)
+        _ = x.sum().item()  # waits for the GPU
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        profiled.export_chrome_trace(str(file))
+        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+    if not on_gpu:
+        found = sum(event.get("name") == "aten::add_" for event in events)
+        msg = f"there are no kernels without a GPU; {found} of {_PROFILED} operators are in the trace"
+        raise NotApplicable(msg)
+    return judge_profile(sum(event.get("cat") == "kernel" for event in events))
+
+
+def judge_profile(kernels: int) -> Seen:
+    """The sum is one kernel more, or two."""
+    return Seen(holds=kernels > _PROFILED, detail=f"{kernels} kernels in the trace of {_PROFILED} additions and a sum")
 
 
 @check("observe", "a compile is recorded with its graphs, and a graph break with its line", rank=16, estimate_s=30)

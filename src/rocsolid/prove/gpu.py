@@ -15,7 +15,7 @@ from rocsolid.catalog.chips import CHIPS
 from rocsolid.catalog.registry import setting
 from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
-from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict, Prediction
+from rocsolid.model.proof import Claim, ClaimKind, ClaimResult, ClaimVerdict, Prediction
 from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, check, plain, result
 from rocsolid.prove.runtime import loaded_library
@@ -92,6 +92,43 @@ def judge_rng(drawn: list[list[float]]) -> Seen:
         holds=first != second and first == third,
         detail=f"second replay {'new' if first != second else 'the same'}, same seed {'the same' if first == third else 'new'}",
     )
+
+
+@check(
+    "replay",
+    "a replay repeats the captured branch and writes to the same output; its memory is reserved while the graph exists",
+    rank=7,
+    estimate_s=10,
+    gpu=True,
+)
+def replay(task: Task) -> Seen:
+    """Replay a graph after a Python value, nothing, and its input changed."""
+    import torch
+
+    from rocsolid.prove.problems import captured
+
+    x, plus = torch.zeros(1 << 20, device="cuda"), [True]
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    graph, y = captured(lambda: x * 2 + 1 if plus else x * 2 - 1)
+    plus.clear()
+    read = []
+    for value in (0.0, 0.0, 3.0):
+        x.fill_(value)
+        graph.replay()
+        read.append(float(y[0]))
+    torch.cuda.empty_cache()
+    held = torch.cuda.memory_reserved() - before
+    del graph, y
+    torch.cuda.empty_cache()
+    return judge_replay(task.argument, read, held, torch.cuda.memory_reserved() - before)
+
+
+def judge_replay(about: str, read: list[float], held: int, left: int) -> Seen:
+    """Three replays of x * 2 + 1 for x = 0, 0, 3; the function now takes the branch x * 2 - 1."""
+    holds = {"branch": read[0] == 1, "output": read == [1, 1, 7], "memory": held > 0 and left < held}[about]
+    detail = f"three replays wrote {read}; {held} bytes reserved for the graph, {left} after it was deleted"
+    return Seen(holds=holds, detail=detail, values={"read": read, "held_bytes": held, "left_bytes": left})
 
 
 @check(
@@ -385,7 +422,13 @@ def chips(task: Task) -> Iterator[ClaimResult]:
 
 
 def judge_chip(claim: Claim, here: Chip | None, seen: Mapping[str, int]) -> ClaimResult:
-    """Compare the figures of this chip; memory may be smaller by 3 %, because the driver keeps some."""
+    """Compare the figures of this chip; memory may be smaller by 3 %, because the driver keeps some.
+
+    A claim that is about no single chip is about wavefronts.
+    """
+    if claim.kind is not ClaimKind.CHIP and here is not None and here.platform is Platform.ROCM:
+        width, stated = seen["wavefront_size"], 64 if here.arch.startswith("gfx9") else 32
+        return result(claim, width == stated, f"wavefronts of {width} on {here.arch}, stated {stated}", (), **seen)
     if here is None or claim.id != f"chip:{here.arch}":
         return result(
             claim, ClaimVerdict.NOT_APPLICABLE, f"this machine has {here.arch if here else 'another chip'}", (), **seen
