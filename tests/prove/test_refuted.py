@@ -1,10 +1,13 @@
 """Every check says `refuted` when it is shown a lie: a doctored answer, a wrong result, a kernel with spills."""
 
 import copy
+import importlib.util
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +24,7 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict
 from rocsolid.model.setting import Condition
 from rocsolid.numerics import error_limit, relative_error
+from rocsolid.ops.shipped import references
 from rocsolid.probe import active_programs, private_names
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.prove import check as check_module
@@ -219,15 +223,23 @@ def resources() -> list[ClaimVerdict]:
 
 
 def a_chip() -> list[ClaimVerdict]:
-    here = chip("gfx942")
+    here, asked, waves = chip("gfx942"), claim("chip:gfx942"), claim("guide:triton-4571b1")
     right = {name: getattr(here, name) for name in ("wavefront_size", "compute_units", "lds_bytes", "memory_gib")}
-    assert gpu.judge_chip(claim("chip:gfx942"), here, right).verdict is ClaimVerdict.CONFIRMED
-    assert gpu.judge_chip(claim("chip:gfx950"), here, right).verdict is ClaimVerdict.NOT_APPLICABLE
-    waves = claim("guide:triton-4571b1")
-    assert gpu.judge_chip(waves, here, right).verdict is ClaimVerdict.CONFIRMED
-    assert gpu.judge_chip(waves, chip("sm_90"), right).verdict is ClaimVerdict.NOT_APPLICABLE
-    lies = [gpu.judge_chip(claim("chip:gfx942"), here, {**right, name: 1}) for name in ("compute_units", "memory_gib")]
-    return [row.verdict for row in (*lies, gpu.judge_chip(waves, here, {**right, "wavefront_size": 32}))]
+
+    def judged(asked: Claim, product: str = "AMD Instinct MI300X OAM", **seen: int) -> ClaimVerdict:
+        return gpu.judge_chip(asked, here, {**right, **seen}, product).verdict
+
+    assert judged(asked) is judged(waves) is ClaimVerdict.CONFIRMED
+    assert judged(claim("chip:gfx950")) is ClaimVerdict.NOT_APPLICABLE
+    assert judged(asked, compute_units=38, memory_gib=24) is ClaimVerdict.NOT_APPLICABLE  # a partition
+    assert judged(asked, "AMD Instinct MI325X", memory_gib=256) is ClaimVerdict.NOT_APPLICABLE
+    assert gpu.judge_chip(waves, chip("sm_90"), right, "NVIDIA H200").verdict is ClaimVerdict.NOT_APPLICABLE
+    return [
+        judged(asked, compute_units=300),
+        judged(asked, memory_gib=100),
+        judged(asked, "AMD Instinct MI325X", lds_bytes=1),
+        judged(waves, wavefront_size=32),
+    ]
 
 
 def vendor_result() -> list[ClaimVerdict]:
@@ -406,3 +418,43 @@ def test_a_model_may_differ_from_eager_as_much_as_eager_from_float64() -> None:
         assert relative_error(want, eager(*inputs)) > error_limit(want)
         assert not is_wrong(lambda _: want, eager, inputs)
         assert is_wrong(lambda _: want * 1.2, eager, inputs)
+
+
+class Vendor:
+    """A package of a vendor, with results that are off by a factor."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def flash_attn_func(self, q: Any, k: Any, v: Any, softmax_scale: Any = None, causal: bool = False) -> Any:  # noqa: FBT001, FBT002
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return references.attention(q, k, v, softmax_scale, causal).transpose(1, 2) * self.factor
+
+    def rmsnorm2d_fwd(self, x: Any, weight: Any, eps: float) -> Any:
+        return references.rms_norm(x, weight, eps)
+
+    def rmsnorm2d_fwd_with_add(self, out: Any, x: Any, residual: Any, total: Any, weight: Any, eps: float) -> None:
+        for target, value in zip((out, total), references.add_rms_norm(x, residual, weight, eps), strict=True):
+            target.copy_(value)
+
+    @property
+    def tgemm(self) -> Any:
+        return SimpleNamespace(mm=lambda x, weight, bias, otype: references.linear(x, weight, bias).to(otype))
+
+
+@pytest.mark.usefixtures("fake_gpu")
+@pytest.mark.parametrize(("package", "factor", "holds"), [("flash_attn", 1.0, True), ("flash_attn", 1.1, False), ("aiter", 1.0, True), ("aiter", 1.1, False), ("ck4inductor", 1.0, True)])  # fmt: skip
+def test_operators_of_a_vendor(package: str, factor: float, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """The whole check, with a stand-in for the package."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: package)
+    for name in (package, f"{package}.tuned_gemm"):
+        monkeypatch.setitem(sys.modules, name, Vendor(factor))
+    seen = gpu.vendor(Task(claims=(), argument=package, env=ROCM))
+
+    assert seen.holds == holds, seen.detail
+    assert (seen.detail.count("error"), package) in {(4, "aiter"), (1, "flash_attn"), (1, "ck4inductor")}
+
+
+def test_an_absent_vendor_is_not_applicable() -> None:
+    with pytest.raises(NotApplicable, match="no_such_package is not installed"):
+        gpu.vendor(Task(claims=(), argument="no_such_package", env=ROCM))
