@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from tests.prove.fake_gpu import FakeGpu, fake_gpu
 from tests.support import make_env
 
@@ -164,7 +165,10 @@ def gpu_test() -> list[ClaimVerdict]:
 
 
 def a_capture() -> list[ClaimVerdict]:
-    return [verdict_of(gpu.judge_capture([0.0, 0.7], 2, "1 graph")), verdict_of(gpu.judge_capture([0.0], 1, "eager"))]
+    return [
+        verdict_of(gpu.judge_capture([0.0, 0.7], [2])),
+        verdict_of(gpu.judge_capture([0.0, 0.0], [2, 0])),
+    ]
 
 
 def random_numbers() -> list[ClaimVerdict]:
@@ -243,8 +247,6 @@ def a_chip() -> list[ClaimVerdict]:
 
 
 def vendor_result() -> list[ClaimVerdict]:
-    import torch
-
     return [verdict_of(gpu.judge_vendor(torch.ones(4), torch.zeros(4) + 2))]
 
 
@@ -363,6 +365,33 @@ def test_a_trace_without_a_gpu_has_operators_and_no_kernels() -> None:
         (row,) = check_module.run_check("profiler", CPU)
         assert row.verdict is ClaimVerdict.NOT_APPLICABLE
         assert "10 of 10 operators are in the trace" in row.detail
+
+
+@pytest.mark.parametrize("wrong", ["", "random numbers", "in eager"])
+def test_captures_of_a_stand_in_for_a_gpu(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import rocsolid
+
+    capture = rocsolid.capture
+
+    def recorded(eager: Any) -> Any:
+        captured = capture(eager, backend="record", max_graphs=0 if wrong == "in eager" else 4)
+        if wrong != "random numbers" or isinstance(eager, torch.nn.Module):
+            return captured
+        drawn = torch.rand(8, 64)  # the same random numbers in every replay
+
+        class Stale:
+            report = captured.report
+
+            def __call__(self, x: Any) -> Any:
+                captured(x)
+                return x + drawn[:1]
+
+        return Stale()
+
+    monkeypatch.setattr(rocsolid, "capture", recorded, raising=False)
+    seen = gpu.capture(Task(claims=(), argument="", env=CPU))
+    assert seen.holds == (not wrong), seen.detail
+    assert "21 calls" in seen.detail
 
 
 @pytest.mark.parametrize("about", ["branch", "output", "memory"])
