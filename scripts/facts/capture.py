@@ -17,6 +17,7 @@ SMALL = 8  # so small that no Triton kernel has a second candidate to time insid
         "graph_pool_handle": "RuntimeError",
         "CUDAGraph": "RuntimeError",
     },
+    cpu_build=True,
 )
 def cpu_capture_queries() -> Seen:
     """Ask about captures where there is no device."""

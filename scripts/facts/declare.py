@@ -23,16 +23,22 @@ class Fact:
     run: Run
     env: Mapping[str, str] = field(default_factory=dict)
     kinds: tuple[str, ...] = ("cpu",)
+    cpu_build: bool = False  # about torch without CUDA and HIP, not only without a GPU
 
 
 def fact(
-    says: str, *, expect: Mapping[str, object], env: Mapping[str, str] | None = None, kinds: tuple[str, ...] = ("cpu",)
+    says: str,
+    *,
+    expect: Mapping[str, object],
+    env: Mapping[str, str] | None = None,
+    kinds: tuple[str, ...] = ("cpu",),
+    cpu_build: bool = False,
 ) -> Callable[[Run], Fact]:
     """Declare the function below as an experiment; its name, with dashes, names the fact."""
 
     def declare(run: Run) -> Fact:
         name = run.__name__.replace("_", "-")
-        return Fact(name=name, says=says, expect=expect, run=run, env=env or {}, kinds=kinds)
+        return Fact(name=name, says=says, expect=expect, run=run, env=env or {}, kinds=kinds, cpu_build=cpu_build)
 
     return declare
 

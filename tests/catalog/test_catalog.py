@@ -10,6 +10,8 @@ from tests.support import ROOT, installed_torch, make_env
 from rocsolid.catalog.breaks import BREAK_CAUSES
 from rocsolid.catalog.capture_errors import MEANINGS
 from rocsolid.catalog.capture_rules import EVIDENCE_BY_RUNTIME
+from rocsolid.catalog.chips import CHIPS
+from rocsolid.catalog.device_peaks import find_peaks
 from rocsolid.catalog.idle_causes import IDLE_CAUSES
 from rocsolid.catalog.images import IMAGES
 from rocsolid.catalog.problems import all_problems
@@ -272,3 +274,13 @@ def test_every_cause_of_idle_time_is_explained_as_in_the_reference() -> None:
     for info in IDLE_CAUSES:
         assert f"| `{info.cause.value}` | {info.meaning.partition(':')[0]} |" in page
         assert not info.rule or find_rule(info.rule)
+
+
+def test_chips_have_the_figures_of_their_product() -> None:
+    """On RDNA, torch counts pairs of compute units."""
+    for one in CHIPS:
+        if one.platform is Platform.ROCM:
+            peaks = find_peaks(one.product)
+            assert peaks is not None, one.product
+            assert (peaks.arch, peaks.memory_gb) == (one.arch, one.memory_gib)
+            assert peaks.compute_units == one.compute_units * (1 if one.arch.startswith("gfx9") else 2), one.product

@@ -129,6 +129,28 @@ def test_contradictions_are_refused_even_with_a_valid_hash() -> None:
         assert not any("edited" in text for text in texts)
 
 
+def test_left_out_and_doubled_verdicts_are_refused_even_with_a_valid_hash() -> None:
+    honest = record()
+    first, second = honest.checks
+    fewer = replace(honest, checks=(replace(first, results=first.results[1:]), second)).sealed()
+    twice = replace(honest, checks=(replace(first, results=(*first.results, first.results[0])), second)).sealed()
+    both = replace(honest, not_run=("dryrun",)).sealed()
+    unknown = replace(honest, checks=(replace(first, ended="fine"), second)).sealed()
+
+    found = [objections(one.json(), "r.json", all_claims())[1] for one in (fewer, twice, both, unknown)]
+    assert found == [
+        [f"{first.results[0].claim} has no verdict, although its check ran"],
+        [f"{first.results[0].claim} has two verdicts"],
+        ["dryrun ran and did not run"],
+        ["capture-rules ended with 'fine'"],
+    ]
+
+
+def test_stored_records_are_accepted() -> None:
+    for file in (ROOT / "evidence").glob("proof-*.json"):
+        assert objections(file.read_text(), file.name, all_claims())[1] == []
+
+
 def test_names_and_secrets_are_not_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "ada.lovelace")
     monkeypatch.setattr(socket, "gethostname", lambda: "node-17.example")
@@ -141,11 +163,13 @@ def test_names_and_secrets_are_not_in_a_record(monkeypatch: pytest.MonkeyPatch) 
         results=(ClaimResult(claim="error:900", verdict=ClaimVerdict.CONFIRMED, detail=text, seen={"text": text}),),
         output=text,
     )
-    made = make_record(MI300X, all_claims(), [run])
+    machine = replace(MI300X, container="docker registry.example/ada.lovelace/rocm:7.2 sha256:12ab")
+    made = make_record(machine, all_claims(), [run])
 
     assert not [name for name in ("ada.lovelace", "node-17", "hf_a1", str(Path.cwd())) if name in made.json()]
     assert "rocsolid/prove/facts.py and model.py" in made.checks[0].output
-    assert objections(made.json(), "record.json", all_claims())[1] == []
+    assert made.machine.container == "docker registry.example/(name)/rocm:7.2 sha256:12ab"
+    assert not any("edited" in text for text in objections(made.json(), "record.json", all_claims())[1])
 
 
 def test_simulated_record_is_shown_everywhere_and_refused_as_evidence(tmp_path: Path) -> None:

@@ -1,13 +1,18 @@
 """Every check says `refuted` when it is shown a lie: a doctored answer, a wrong result, a kernel with spills."""
 
 import copy
+import importlib.util
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from tests.prove.fake_gpu import FakeGpu, fake_gpu
 from tests.support import make_env
 
 from rocsolid.catalog.capture_rules import CAPTURE_RULES
@@ -20,14 +25,18 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict
 from rocsolid.model.setting import Condition
 from rocsolid.numerics import error_limit, relative_error
+from rocsolid.ops.shipped import references
 from rocsolid.probe import active_programs, private_names
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.prove import check as check_module
 from rocsolid.prove import costs, facts, gpu, problems, runtime, settings
 from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, all_claims, load_checks
+from rocsolid.prove.gpu_cases import CaseResults
+from rocsolid.prove.prove import torch_has_gpu
 from rocsolid.torchapi.config.source import SourceEntry
 
 pytestmark = pytest.mark.torch
+__all__ = ["fake_gpu"]
 CPU, ROCM = make_env(Platform.CPU), make_env(Platform.ROCM)
 CLAIMS = {claim.id: claim for claim in all_claims()}
 
@@ -149,15 +158,32 @@ def a_route() -> list[ClaimVerdict]:
 
 
 def gpu_test() -> list[ClaimVerdict]:
-    return [facts.judge_tests(1, "FAILED tests/x.py::y\n1 failed, 30 passed in 3 s")]
+    return [
+        facts.judge_tests(CaseResults(passed=("a",), failed=("b",))),
+        facts.judge_tests(CaseResults(passed=("a",), died=("c ended the process with SIGSEGV",))),
+    ]
 
 
 def a_capture() -> list[ClaimVerdict]:
-    return [verdict_of(gpu.judge_capture([0.0, 0.7], 2, "1 graph")), verdict_of(gpu.judge_capture([0.0], 1, "eager"))]
+    return [
+        verdict_of(gpu.judge_capture([0.0, 0.7], [2])),
+        verdict_of(gpu.judge_capture([0.0, 0.0], [2, 0])),
+    ]
 
 
 def random_numbers() -> list[ClaimVerdict]:
     return [verdict_of(gpu.judge_rng(drawn)) for drawn in ([[1.0], [1.0], [1.0]], [[1.0], [2.0], [3.0]])]
+
+
+def a_replay() -> list[ClaimVerdict]:
+    lies = {"branch": ([-1.0, 1.0, 7.0], 8, 0), "output": ([1.0, 1.0, 1.0], 8, 0), "memory": ([1.0, 1.0, 7.0], 8, 8)}
+    assert all(gpu.judge_replay(about, [1.0, 1.0, 7.0], 8, 0).holds for about in lies)
+    return [verdict_of(gpu.judge_replay(about, *lie)) for about, lie in lies.items()]
+
+
+def a_profile_of_kernels() -> list[ClaimVerdict]:
+    assert facts.judge_profile(11).holds
+    return [verdict_of(facts.judge_profile(9))]
 
 
 def a_mistake() -> list[ClaimVerdict]:
@@ -201,19 +227,26 @@ def resources() -> list[ClaimVerdict]:
 
 
 def a_chip() -> list[ClaimVerdict]:
-    here = chip("gfx942")
+    here, asked, waves = chip("gfx942"), claim("chip:gfx942"), claim("guide:triton-4571b1")
     right = {name: getattr(here, name) for name in ("wavefront_size", "compute_units", "lds_bytes", "memory_gib")}
-    assert gpu.judge_chip(claim("chip:gfx942"), here, right).verdict is ClaimVerdict.CONFIRMED
-    assert gpu.judge_chip(claim("chip:gfx950"), here, right).verdict is ClaimVerdict.NOT_APPLICABLE
+
+    def judged(asked: Claim, product: str = "AMD Instinct MI300X OAM", **seen: int) -> ClaimVerdict:
+        return gpu.judge_chip(asked, here, {**right, **seen}, product).verdict
+
+    assert judged(asked) is judged(waves) is ClaimVerdict.CONFIRMED
+    assert judged(claim("chip:gfx950")) is ClaimVerdict.NOT_APPLICABLE
+    assert judged(asked, compute_units=38, memory_gib=24) is ClaimVerdict.NOT_APPLICABLE  # a partition
+    assert judged(asked, "AMD Instinct MI325X", memory_gib=256) is ClaimVerdict.NOT_APPLICABLE
+    assert gpu.judge_chip(waves, chip("sm_90"), right, "NVIDIA H200").verdict is ClaimVerdict.NOT_APPLICABLE
     return [
-        gpu.judge_chip(claim("chip:gfx942"), here, {**right, name: 1}).verdict
-        for name in ("compute_units", "memory_gib")
+        judged(asked, compute_units=300),
+        judged(asked, memory_gib=100),
+        judged(asked, "AMD Instinct MI325X", lds_bytes=1),
+        judged(waves, wavefront_size=32),
     ]
 
 
 def vendor_result() -> list[ClaimVerdict]:
-    import torch
-
     return [verdict_of(gpu.judge_vendor(torch.ones(4), torch.zeros(4) + 2))]
 
 
@@ -257,6 +290,8 @@ LIES: dict[str, Callable[..., list[ClaimVerdict]]] = {
     "capture": a_capture,
     "rng": random_numbers,
     "capture-mistakes": a_mistake,
+    "replay": a_replay,
+    "profiler": a_profile_of_kernels,
     "optimize": optimizing,
     "kernels": a_kernel,
     "dryrun": resources,
@@ -310,9 +345,62 @@ def test_what_cannot_be_decided_is_no_verdict() -> None:
         facts.judge_fact({"failed": "not done after 120 s"}, "2.13.0", "2.13.0")
     with pytest.raises(NotApplicable, match=r"with 2\.11\.0"):
         facts.judge_fact({"failed": "x: saw 3", "seen": {"x": 3}}, "2.13.0", "2.11.0")
-    assert facts.judge_tests(5, "no tests ran") is ClaimVerdict.COULD_NOT_RUN
+    for undecided in (CaseResults(), CaseResults(skipped=("a",)), CaseResults(passed=("a",), errors=("b",))):
+        assert facts.judge_tests(undecided) is ClaimVerdict.COULD_NOT_RUN
     verdicts = {r.verdict for r in check_module.run_check("capture", no_gpu())}
     assert verdicts <= {ClaimVerdict.COULD_NOT_RUN, ClaimVerdict.CONFIRMED}
+
+
+def test_an_experiment_on_cpu_builds_says_nothing_about_others() -> None:
+    (row,) = check_module.run_check("fact:cpu-capture-queries", ROCM)
+
+    assert (row.verdict, row.detail) == (
+        ClaimVerdict.NOT_APPLICABLE,
+        "it is about CPU builds of torch; this is one for ROCm",
+    )
+
+
+def test_a_trace_without_a_gpu_has_operators_and_no_kernels() -> None:
+    if not torch_has_gpu():
+        (row,) = check_module.run_check("profiler", CPU)
+        assert row.verdict is ClaimVerdict.NOT_APPLICABLE
+        assert "10 of 10 operators are in the trace" in row.detail
+
+
+@pytest.mark.parametrize("wrong", ["", "random numbers", "in eager"])
+def test_captures_of_a_stand_in_for_a_gpu(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import rocsolid
+
+    capture = rocsolid.capture
+
+    def recorded(eager: Any) -> Any:
+        captured = capture(eager, backend="record", max_graphs=0 if wrong == "in eager" else 4)
+        if wrong != "random numbers" or isinstance(eager, torch.nn.Module):
+            return captured
+        drawn = torch.rand(8, 64)  # the same random numbers in every replay
+
+        class Stale:
+            report = captured.report
+
+            def __call__(self, x: Any) -> Any:
+                captured(x)
+                return x + drawn[:1]
+
+        return Stale()
+
+    monkeypatch.setattr(rocsolid, "capture", recorded, raising=False)
+    seen = gpu.capture(Task(claims=(), argument="", env=CPU))
+    assert seen.holds == (not wrong), seen.detail
+    assert "21 calls" in seen.detail
+
+
+@pytest.mark.parametrize("about", ["branch", "output", "memory"])
+def test_replays_of_a_stand_in_for_a_gpu(about: str, fake_gpu: FakeGpu) -> None:
+    task = Task(claims=(), argument=about, env=CPU)
+
+    assert gpu.replay(task).holds
+    fake_gpu.lies = True
+    assert gpu.replay(task).holds == (about == "branch")  # the lie leaves the last operator out
 
 
 def no_gpu() -> Environment:
@@ -359,3 +447,43 @@ def test_a_model_may_differ_from_eager_as_much_as_eager_from_float64() -> None:
         assert relative_error(want, eager(*inputs)) > error_limit(want)
         assert not is_wrong(lambda _: want, eager, inputs)
         assert is_wrong(lambda _: want * 1.2, eager, inputs)
+
+
+class Vendor:
+    """A package of a vendor, with results that are off by a factor."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def flash_attn_func(self, q: Any, k: Any, v: Any, softmax_scale: Any = None, causal: bool = False) -> Any:  # noqa: FBT001, FBT002
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return references.attention(q, k, v, softmax_scale, causal).transpose(1, 2) * self.factor
+
+    def rmsnorm2d_fwd(self, x: Any, weight: Any, eps: float) -> Any:
+        return references.rms_norm(x, weight, eps)
+
+    def rmsnorm2d_fwd_with_add(self, out: Any, x: Any, residual: Any, total: Any, weight: Any, eps: float) -> None:
+        for target, value in zip((out, total), references.add_rms_norm(x, residual, weight, eps), strict=True):
+            target.copy_(value)
+
+    @property
+    def tgemm(self) -> Any:
+        return SimpleNamespace(mm=lambda x, weight, bias, otype: references.linear(x, weight, bias).to(otype))
+
+
+@pytest.mark.usefixtures("fake_gpu")
+@pytest.mark.parametrize(("package", "factor", "holds"), [("flash_attn", 1.0, True), ("flash_attn", 1.1, False), ("aiter", 1.0, True), ("aiter", 1.1, False), ("ck4inductor", 1.0, True)])  # fmt: skip
+def test_operators_of_a_vendor(package: str, factor: float, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """The whole check, with a stand-in for the package."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: package)
+    for name in (package, f"{package}.tuned_gemm"):
+        monkeypatch.setitem(sys.modules, name, Vendor(factor))
+    seen = gpu.vendor(Task(claims=(), argument=package, env=ROCM))
+
+    assert seen.holds == holds, seen.detail
+    assert (seen.detail.count("error"), package) in {(4, "aiter"), (1, "flash_attn"), (1, "ck4inductor")}
+
+
+def test_an_absent_vendor_is_not_applicable() -> None:
+    with pytest.raises(NotApplicable, match="no_such_package is not installed"):
+        gpu.vendor(Task(claims=(), argument="no_such_package", env=ROCM))

@@ -14,7 +14,7 @@ _FP8_FNUZ: Final = ("float8_e4m3fnuz", "float8_e5m2fnuz")
 CHIPS: Final = (
     Chip(
         arch="gfx90a",
-        product="AMD Instinct MI250X",
+        product="AMD Instinct MI210",
         platform=Platform.ROCM,
         capability=(9, 0),
         wavefront_size=64,

@@ -27,7 +27,7 @@ ROCM_SUPPORT: Final = (
     ("optimize", "rs.optimize returns a form whose results match eager.", "optimize"),
     ("observe", "rs.record_compiles and rs.breaks report a compile and a graph break.", "observe"),
     ("dryrun", "A dry run predicts registers, spills and LDS of the kernels that this machine compiles.", "dryrun"),
-    ("aiter", "The operators that use AITER return what their references return.", "vendor:aiter"),
+    ("aiter", "The operators that use AITER return what the same computation in float64 returns.", "vendor:aiter"),
     ("flash-attn", "flash_attn returns what attention in float64 returns.", "vendor:flash_attn"),
     ("composable-kernel", "Matrix products of Inductor's CK backend are right.", "vendor:ck4inductor"),
 )

@@ -14,7 +14,7 @@ A workload is a function that returns (callable, args, kwargs). A dry run needs 
 ROCm and no AMD driver. No kernel is executed, so it cannot tell which configuration is fastest.
 --kernels compiles every @triton.jit kernel of files and folders, without a workload. How a kernel is called is inferred from its
 source and the lines that launch it, unless --kernel or --signatures says so, or --tests launches it.
-Targets: gfx90a (MI250X), gfx942 (MI300X), gfx950 (MI355X), gfx1100 (RX 7900 XTX), gfx1201 (RX 9070 XT).
+Targets: gfx90a (MI210), gfx942 (MI300X), gfx950 (MI355X), gfx1100 (RX 7900 XTX), gfx1201 (RX 9070 XT).
 
 """
 

@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -17,13 +16,13 @@ from rocsolid.model.platform import Platform
 from rocsolid.model.proof import ClaimResult, ClaimVerdict
 from rocsolid.model.release import compare
 from rocsolid.prove.check import KIT, CannotDecide, NotApplicable, Seen, Task, check, in_kit, plain, result
+from rocsolid.prove.gpu_cases import CaseResults, run_gpu_cases
 
 _RECORDS: Final = {"cpu": "evidence/compiler-facts-torch-2.13-cpu.json", "gpu": "evidence/capture-facts-on-h200.json"}
 _HIDDEN_GPUS: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 _ROUTES_ON_CPU: Final = ("mode_reduce_overhead", "options", "assigned_globally")
 _ROUTES_DEADLINE_S: Final = 280.0
-_SUMMARY: Final = re.compile(r"(\d+) (passed|failed|error|skipped)")
-_NO_TESTS: Final = 5  # exit code of pytest
+_PROFILED: Final = 10  # kernels
 
 
 @check(
@@ -40,6 +39,9 @@ def fact(task: Task) -> Seen:
     if kind not in experiment.kinds:
         msg = "no GPU"
         raise CannotDecide(msg)
+    if experiment.cpu_build and task.env.platform is not Platform.CPU:
+        msg = f"it is about CPU builds of torch; this is one for {task.env.platform.label}"
+        raise NotApplicable(msg)
     if kind == "cpu":
         os.environ.update(_HIDDEN_GPUS)
     recorded = json.loads(in_kit(_RECORDS[kind]).read_text(encoding="utf-8"))["torch"]
@@ -117,6 +119,34 @@ def judge_probe(found: list[str], in_torch: list[str], platform: Platform, built
             return Seen(holds=False, detail=f"torch has {in_torch}, the probe found {found}")
         left.remove(arch)
     return Seen(holds=platform is built_for, detail=f"{platform.label}: {', '.join(in_torch) or 'no GPU'}")
+
+
+@check("profiler", "torch.profiler's trace contains every kernel of a small program", rank=17, estimate_s=15)
+def profiler(_: Task) -> Seen:
+    """Profile ten additions, and count them in the trace file."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    on_gpu = torch.cuda.is_available()
+    x = torch.zeros(1024, device="cuda" if on_gpu else "cpu").add_(1)
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as profiled:
+        for _number in range(_PROFILED):
+            x.add_(1)
+        _ = x.sum().item()  # waits for the GPU
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        profiled.export_chrome_trace(str(file))
+        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+    if not on_gpu:
+        found = sum(event.get("name") == "aten::add_" for event in events)
+        msg = f"there are no kernels without a GPU; {found} of {_PROFILED} operators are in the trace"
+        raise NotApplicable(msg)
+    return judge_profile(sum(event.get("cat") == "kernel" for event in events))
+
+
+def judge_profile(kernels: int) -> Seen:
+    """The sum is one kernel more, or two."""
+    return Seen(holds=kernels > _PROFILED, detail=f"{kernels} kernels in the trace of {_PROFILED} additions and a sum")
 
 
 @check("observe", "a compile is recorded with its graphs, and a graph break with its line", rank=16, estimate_s=30)
@@ -208,28 +238,17 @@ def judge_routes(unguarded: Mapping[str, Any], guarded: Mapping[str, Any], *, re
     "gpu-tests", "the tests with the mark `gpu` in this folder pass", rank=12, estimate_s=200, deadline_s=600, gpu=True
 )
 def gpu_tests(task: Task) -> Iterator[ClaimResult]:
-    """Run the tests of a checkout or bundle with pytest."""
-    folder = in_kit(task.argument)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", str(folder)]
-    done = subprocess.run(command, cwd=in_kit("pyproject.toml").parent, capture_output=True, text=True, check=False)  # noqa: S603
-    yield from (
-        result(claim, judge_tests(done.returncode, done.stdout), _last(done.stdout or done.stderr))
-        for claim in task.claims
-    )
+    """Run the tests of a checkout or bundle with pytest; a test that hangs or ends its process costs only itself."""
+    done = run_gpu_cases(in_kit(task.argument), in_kit("pyproject.toml").parent)
+    sys.stdout.write(done.output)
+    yield from (result(claim, judge_tests(done), str(done)) for claim in task.claims)
 
 
-def judge_tests(code: int, output: str) -> ClaimVerdict:
-    """Tests decide only if some passed or failed."""
-    counts = {what: int(number) for number, what in _SUMMARY.findall(output)}
-    if code == _NO_TESTS or not (counts.get("passed") or counts.get("failed")):
-        return ClaimVerdict.COULD_NOT_RUN
-    return ClaimVerdict.REFUTED if counts.get("failed") else ClaimVerdict.CONFIRMED
-
-
-def _last(output: str) -> str:
-    lines = [line for line in output.splitlines() if line.strip()]
-    failed = [line for line in lines if line.startswith("FAILED")]
-    return "; ".join([*failed[:5], *lines[-1:]])[:600]
+def judge_tests(done: CaseResults) -> ClaimVerdict:
+    """Tests decide only if they ran; one that hung or ended its process has not passed."""
+    if done.failed or done.died:
+        return ClaimVerdict.REFUTED
+    return ClaimVerdict.CONFIRMED if done.passed and not done.errors else ClaimVerdict.COULD_NOT_RUN
 
 
 def kit_files() -> Iterator[Path]:

@@ -15,7 +15,7 @@ from rocsolid.catalog.chips import CHIPS
 from rocsolid.catalog.registry import setting
 from rocsolid.model.chip import Chip
 from rocsolid.model.platform import Platform
-from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict, Prediction
+from rocsolid.model.proof import Claim, ClaimKind, ClaimResult, ClaimVerdict, Prediction
 from rocsolid.process.run_command import Command, run_with_deadline
 from rocsolid.prove.check import CannotDecide, NotApplicable, Seen, Task, check, plain, result
 from rocsolid.prove.runtime import loaded_library
@@ -25,43 +25,53 @@ if TYPE_CHECKING:
 
 _REGISTER_ERROR: Final = 0.25  # the dry run does not know which sizes are multiples of 16
 _GIB: Final = 1 << 30
+_SAME_FOR_ALL: Final = ("wavefront_size", "lds_bytes")  # of all products with one chip
 
 
 @check(
     "capture",
-    "rs.capture returns what eager returns, for new values, a new shape and a second module",
+    "rs.capture returns what eager returns, for new values, a new shape, a second module and random numbers",
     rank=5,
     estimate_s=15,
     gpu=True,
 )
 def capture(_: Task) -> Seen:
-    """Capture a module and a function, and compare every replay with eager."""
+    """Capture two modules and a function that draws random numbers, and compare every call with eager."""
     import torch
 
     import rocsolid as rs
     from rocsolid.numerics import max_error
 
+    def noisy(x: "torch.Tensor") -> "torch.Tensor":
+        return x + torch.rand_like(x)
+
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)).cuda()
-    errors, replays = [], 0
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)).to(device)
+    other = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).to(device)
+    errors, replays = [], []
     with torch.no_grad():
-        fast = rs.capture(model)
-        for rows in (8, 8, 8, 16, 16, 8, 16):
-            x = torch.randn(rows, 64, device="cuda")
-            errors.append(max_error(fast(x), model(x)))
-            replays += 1
-        report = str(fast.report())
-    return judge_capture(errors, replays, report)
+        for eager in (layers, other, noisy):
+            fast = rs.capture(eager)
+            for seed, rows in enumerate((8, 8, 8, 16, 16, 8, 16)):
+                x = torch.randn(rows, 64, device=device)
+                torch.manual_seed(seed)
+                want = eager(x)
+                torch.manual_seed(seed)
+                errors.append(max_error(fast(x), want))
+            replays.append(fast.report().replays)
+    return judge_capture(errors, replays)
 
 
-def judge_capture(errors: list[float], replays: int, report: str) -> Seen:
-    """All results must be as close to eager as replays are, and there must have been a graph."""
+def judge_capture(errors: list[float], replays: list[int]) -> Seen:
+    """All results must be as close to eager as replays are, and each function must have been replayed."""
     from rocsolid.numerics import ACTIVE_CHECK_LIMITS
 
     worst = max(errors)
-    holds = worst < ACTIVE_CHECK_LIMITS["capture"] and "graph" in report
     return Seen(
-        holds=holds, detail=f"{replays} calls, largest difference {worst:.2g}", values={"difference": plain(worst)}
+        holds=worst < ACTIVE_CHECK_LIMITS["capture"] and all(replays),
+        detail=f"{len(errors)} calls, replays of each function: {replays}, largest difference {worst:.2g}",
+        values={"difference": plain(worst)},
     )
 
 
@@ -92,6 +102,43 @@ def judge_rng(drawn: list[list[float]]) -> Seen:
         holds=first != second and first == third,
         detail=f"second replay {'new' if first != second else 'the same'}, same seed {'the same' if first == third else 'new'}",
     )
+
+
+@check(
+    "replay",
+    "a replay repeats the captured branch and writes to the same output; its memory is reserved while the graph exists",
+    rank=7,
+    estimate_s=10,
+    gpu=True,
+)
+def replay(task: Task) -> Seen:
+    """Replay a graph after a Python value, nothing, and its input changed."""
+    import torch
+
+    from rocsolid.prove.problems import captured
+
+    x, plus = torch.zeros(1 << 20, device="cuda"), [True]
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    graph, y = captured(lambda: x * 2 + 1 if plus else x * 2 - 1)
+    plus.clear()
+    read = []
+    for value in (0.0, 0.0, 3.0):
+        x.fill_(value)
+        graph.replay()
+        read.append(float(y[0]))
+    torch.cuda.empty_cache()
+    held = torch.cuda.memory_reserved() - before
+    del graph, y
+    torch.cuda.empty_cache()
+    return judge_replay(task.argument, read, held, torch.cuda.memory_reserved() - before)
+
+
+def judge_replay(about: str, read: list[float], held: int, left: int) -> Seen:
+    """Three replays of x * 2 + 1 for x = 0, 0, 3; the function now takes the branch x * 2 - 1."""
+    holds = {"branch": read[0] == 1, "output": read == [1, 1, 7], "memory": held > 0 and left < held}[about]
+    detail = f"three replays wrote {read}; {held} bytes reserved for the graph, {left} after it was deleted"
+    return Seen(holds=holds, detail=detail, values={"read": read, "held_bytes": held, "left_bytes": left})
 
 
 @check(
@@ -162,12 +209,24 @@ def kernels(task: Task) -> Iterator[ClaimResult]:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.float16 if device == "cuda" else torch.float32
+    inputs = operator_inputs(device, dtype)
+    for claim in task.claims:
+        name = claim.id.removeprefix("kernel:")
+        exact = _first(exact_functions()[name](*(x.double() for x in inputs[name])))
+        got, reference = (_first(getattr(module, name)(*inputs[name])) for module in (shipped, references))
+        yield judge_kernel(claim, got, reference, exact, device)
+
+
+def operator_inputs(device: str, dtype: "torch.dtype") -> Mapping[str, tuple[Any, ...]]:
+    """Random inputs of every operator."""
+    import torch
+
     torch.manual_seed(0)
 
     def made(*shape: int) -> "torch.Tensor":
         return torch.randn(*shape, device=device).to(dtype)
 
-    inputs: dict[str, tuple[Any, ...]] = {
+    return {
         "rms_norm": (made(33, 512), made(512)),
         "add_rms_norm": (made(33, 512), made(33, 512), made(512)),
         "silu_mul": (made(33, 640), made(33, 640)),
@@ -175,11 +234,6 @@ def kernels(task: Task) -> Iterator[ClaimResult]:
         "attention": (made(2, 4, 65, 64), made(2, 2, 65, 64), made(2, 2, 65, 64)),
         "linear": (made(33, 256), made(128, 256), made(128)),
     }
-    for claim in task.claims:
-        name = claim.id.removeprefix("kernel:")
-        exact = _first(exact_functions()[name](*(x.double() for x in inputs[name])))
-        got, reference = (_first(getattr(module, name)(*inputs[name])) for module in (shipped, references))
-        yield judge_kernel(claim, got, reference, exact, device)
 
 
 def exact_functions() -> Mapping[str, Callable[..., Any]]:
@@ -382,16 +436,30 @@ def chips(task: Task) -> Iterator[ClaimResult]:
     }
     here = this_chip()
     for claim in task.claims:
-        yield judge_chip(claim, here, seen)
+        yield judge_chip(claim, here, seen, properties.name)
 
 
-def judge_chip(claim: Claim, here: Chip | None, seen: Mapping[str, int]) -> ClaimResult:
-    """Compare the figures of this chip; memory may be smaller by 3 %, because the driver keeps some."""
+def judge_chip(claim: Claim, here: Chip | None, seen: Mapping[str, int], product: str) -> ClaimResult:
+    """Compare the figures of this chip; memory may be smaller by 3 %, because the driver keeps some.
+
+    Other products with the same chip have other numbers of units, and a partition has fewer. A claim that is about no single chip is
+    about wavefronts.
+    """
+    if claim.kind is not ClaimKind.CHIP and here is not None and here.platform is Platform.ROCM:
+        width, stated = seen["wavefront_size"], 64 if here.arch.startswith("gfx9") else 32
+        return result(claim, width == stated, f"wavefronts of {width} on {here.arch}, stated {stated}", (), **seen)
     if here is None or claim.id != f"chip:{here.arch}":
         return result(
             claim, ClaimVerdict.NOT_APPLICABLE, f"this machine has {here.arch if here else 'another chip'}", (), **seen
         )
-    wrong = [name for name, value in seen.items() if name != "memory_gib" and value != getattr(here, name)]
+    wrong = [name for name in _SAME_FOR_ALL if seen[name] != getattr(here, name)]
+    model = here.product.removeprefix("AMD ").partition(" ")[2].removeprefix("RX ")
+    if not wrong and f" {model} " not in f" {product} ":
+        return result(claim, ClaimVerdict.NOT_APPLICABLE, f"this GPU is named {product}, not {model}", (), **seen)
+    if not wrong and seen["compute_units"] < here.compute_units and here.compute_units % seen["compute_units"] == 0:
+        detail = f"{seen['compute_units']} of {here.compute_units} units: this is a partition of the GPU"
+        return result(claim, ClaimVerdict.NOT_APPLICABLE, detail, (), **seen)
+    wrong += ["compute_units"] if seen["compute_units"] != here.compute_units else []
     wrong += ["memory_gib"] if abs(seen["memory_gib"] - here.memory_gib) > 0.03 * here.memory_gib else []
     detail = "; ".join(f"{name}: {seen[name]}, stated {getattr(here, name)}" for name in wrong) or "as stated"
     return result(claim, not wrong, detail, (), **seen)
@@ -407,7 +475,7 @@ def this_chip() -> Chip | None:
     return next((chip for chip in CHIPS if chip.arch == arch), None)
 
 
-@check("vendor", "the vendor's kernel returns what float64 returns", rank=50, estimate_s=60, deadline_s=300, gpu=True)
+@check("vendor", "the vendor's kernels return what float64 returns", rank=50, estimate_s=60, deadline_s=300, gpu=True)
 def vendor(task: Task) -> Seen:
     """Compare an operator of the package with float64; without the package there is nothing to compare."""
     if importlib.util.find_spec(task.argument) is None:
@@ -415,20 +483,36 @@ def vendor(task: Task) -> Seen:
         raise NotApplicable(msg)
     import torch
 
+    if task.argument == "aiter":
+        return _aiter()
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 65, 4, 64, device="cuda").half() for _ in range(3))
     if task.argument == "ck4inductor":
         options = {"max_autotune_gemm": True, "max_autotune_gemm_backends": "CK,ATEN"}
         got = torch.compile(torch.mm, options=options)(q[0, :, 0], k[0, :, 0].T.contiguous())
         return judge_vendor(got, q[0, :, 0].double() @ k[0, :, 0].T.double())
-    if task.argument == "aiter":
-        from rocsolid.ops.shipped.aiter_kernels import OPERATORS
-
-        got = OPERATORS["attention"](*(t.transpose(1, 2).contiguous() for t in (q, k, v)), None, False).transpose(1, 2)
-    else:
-        got = importlib.import_module(task.argument).flash_attn_func(q, k, v)
+    got = importlib.import_module(task.argument).flash_attn_func(q, k, v)
     exact = torch.nn.functional.scaled_dot_product_attention(*(t.double().transpose(1, 2) for t in (q, k, v)))
     return judge_vendor(got, exact.transpose(1, 2))
+
+
+def _aiter() -> Seen:
+    """Every operator that uses AITER."""
+    import torch
+
+    from rocsolid.ops.shipped.aiter_kernels import OPERATORS
+
+    inputs = operator_inputs("cuda", torch.float16)
+    options = {"rms_norm": (1e-6,), "add_rms_norm": (1e-6,), "attention": (None, False)}
+    seen = {
+        name: judge_vendor(
+            _first(operator(*inputs[name], *options.get(name, ()))),
+            exact_functions()[name](*(x.double() for x in inputs[name])),
+        )
+        for name, operator in OPERATORS.items()
+    }
+    detail = "; ".join(f"{name}: {one.detail}" for name, one in seen.items())
+    return Seen(holds=all(one.holds for one in seen.values()), detail=detail)
 
 
 def judge_vendor(got: Any, exact: Any) -> Seen:

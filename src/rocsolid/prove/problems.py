@@ -7,6 +7,7 @@ there refutes the stated platforms, versions or chips. The absence of a symptom 
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from rocsolid.process.run_command import Command, module_command, run_with_deadl
 from rocsolid.prove.check import CHECKS, CannotDecide, Check, Task, plain, result
 
 _PROFILED_KERNELS: Final = 100
+_STALL_MS: Final = 5.0
 _REPLAY_PROCESSES: Final = 3
 _REPLAY_PROCESSES_IF_CORRUPTING: Final = 14
 
@@ -63,9 +65,14 @@ def looks_for(
     def declare(find: Callable[[], Symptom]) -> Callable[[], Symptom]:
         def program(task: Task) -> Iterator[ClaimResult]:
             declared = known_problem(name)
-            verdict, detail = judge(declared, task.env, find(), always=always)
+            symptom = find()
+            verdict, detail = judge(declared, task.env, symptom, always=always)
             for claim in task.claims:
-                yield result(claim, verdict, detail)
+                if verdict is ClaimVerdict.REFUTED and symptom.seen and claim.id != f"problem:{name}":
+                    # Only the problem itself states where the symptom does not appear.
+                    yield result(claim, ClaimVerdict.COULD_NOT_RUN, f"this does not decide it: {detail}")
+                else:
+                    yield result(claim, verdict, detail)
 
         decides = f"a program {'that always shows' if always else 'that may show'} the symptom of {name}"
         CHECKS[f"problem:{name}"] = Check(
@@ -430,7 +437,7 @@ def convolution() -> Symptom:
     return Symptom(seen=False, detail="20 replays of a convolution equal eager")
 
 
-@looks_for("no-conditional-nodes-on-hip", gpu=True)
+@looks_for("no-conditional-nodes-on-hip", always=True)
 def conditional_nodes() -> Symptom:
     """Ask the runtime for the call that makes a conditional node."""
     import ctypes
@@ -671,7 +678,7 @@ def left_on_by_image() -> Symptom:
 _TUNABLE: Final = "import torch; print(torch.cuda.tunable.is_enabled(), torch.cuda.tunable.tuning_is_enabled())"
 
 
-@looks_for("tunableop-enabled-also-tunes", rank=8)
+@looks_for("tunableop-enabled-also-tunes", always=True, rank=8)
 def tunable_op() -> Symptom:
     """Set the variable, and ask torch whether it also tunes."""
     status, last = child(_TUNABLE, PYTORCH_TUNABLEOP_ENABLED="1")
@@ -774,12 +781,38 @@ def second_library() -> Symptom:
     return Symptom(seen=len(copies) > 1, detail=f"{count} GPUs, {len(copies)} copies of libamd_smi")
 
 
-@looks_for("numa-balancing-on", gpu=False, rank=4)
+@looks_for("numa-balancing-on", rank=26, estimate_s=15)
 def numa_balancing() -> Symptom:
-    """Read the setting of the kernel; that it causes stalls is not measured."""
-    file = Path("/proc/sys/kernel/numa_balancing")
-    text = file.read_text(encoding="utf-8").strip() if file.exists() else "not available"
-    return Symptom(seen=text == "1", detail=f"numa_balancing: {text}")
+    """Launch kernels for ten seconds, and look for a stall while Linux moves memory."""
+    if system_number("/proc/sys/kernel/numa_balancing") <= 0:
+        return Symptom(seen=False, detail="automatic NUMA balancing is off")
+    before = system_number("/proc/vmstat", "numa_hint_faults")
+    stall_ms = longest_launch_ms(10.0)
+    faults = system_number("/proc/vmstat", "numa_hint_faults") - before
+    detail = f"automatic NUMA balancing is on: {faults} NUMA hint faults, the longest launch took {stall_ms:.1f} ms"
+    return Symptom(seen=stall_ms >= _STALL_MS and faults > 0, detail=detail)
+
+
+def system_number(file: str, name: str = "") -> int:
+    """A number that Linux reports; 0 without it."""
+    lines = Path(file).read_text(encoding="utf-8").splitlines() if Path(file).exists() else []
+    return next((int(line.split()[-1]) for line in lines if line.startswith(f"{name} " if name else "")), 0)
+
+
+def longest_launch_ms(seconds: float) -> float:
+    """The longest time that a launch took the CPU, with a queue that is never full."""
+    import torch
+
+    x, longest = torch.zeros(256, device="cuda"), 0.0
+    x.add_(1)
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        torch.cuda.synchronize()
+        for _ in range(200):
+            started = time.perf_counter()
+            x.add_(1)
+            longest = max(longest, time.perf_counter() - started)
+    return longest * 1e3
 
 
 @looks_for("hip-graph-kernels-missing-from-profiles")

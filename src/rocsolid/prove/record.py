@@ -5,6 +5,7 @@ import getpass
 import hashlib
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.model.codec import decode, loads
-from rocsolid.model.environment import Environment
+from rocsolid.model.environment import CheckStatus, Environment
 from rocsolid.model.proof import PROVE_SCHEMA, CheckRun, Claim, ClaimVerdict, ProofMachine, ProofRecord, seal_of
 from rocsolid.report.doctor import mask_text
 from rocsolid.version import __version__
@@ -21,6 +22,7 @@ _PACKAGE: Final = Path(__file__).parents[1]
 _CODE_FILES: Final = (".py", ".json", ".c")
 _MIN_NAME_CHARS: Final = 3  # a shorter user or host name would be found inside of words
 _DIGEST_CHARS: Final = 16
+_ENDS: Final = {status.value for status in CheckStatus}
 
 
 @cache
@@ -62,21 +64,22 @@ def make_record(
     simulated: str = "",
 ) -> ProofRecord:
     """Return the sealed record, without names of users and hosts."""
+    clean = _without_names()
     record = ProofRecord(
         rocsolid=__version__,
         code=code_digest(),
         started_at=dt.datetime.now(tz=dt.timezone.utc).isoformat(timespec="seconds"),
-        machine=machine,
+        machine=replace(machine, container=clean(machine.container)),
         claims={claim.id: claim.digest for claim in claims},
-        checks=tuple(_without_names(run) for run in runs),
+        checks=tuple(_cleaned(run, clean) for run in runs),
         not_run=tuple(not_run),
         simulated=simulated,
     )
     return record.sealed()
 
 
-def _without_names(run: CheckRun) -> CheckRun:
-    """Return a check without the user's name, the host's name and the user's folders in its texts."""
+def _without_names() -> Callable[[str], str]:
+    """Return a function that removes the user's name, the host's name and the user's folders from a text."""
     names = {socket.gethostname(), os.environ.get("USER", ""), _user()} - {"root", "user", "localhost"}
     masked = {name for name in names if len(name) >= _MIN_NAME_CHARS}
 
@@ -86,6 +89,10 @@ def _without_names(run: CheckRun) -> CheckRun:
             text = text.replace(name, "(name)")
         return mask_text(text)
 
+    return clean
+
+
+def _cleaned(run: CheckRun, clean: Callable[[str], str]) -> CheckRun:
     results = tuple(replace(row, detail=clean(row.detail), seen=_map_texts(row.seen, clean)) for row in run.results)
     return replace(run, output=clean(run.output), results=results)
 
@@ -156,7 +163,15 @@ def _contradictions(record: ProofRecord, known: Mapping[str, Claim]) -> Iterator
     names = [run.check for run in record.checks]
     if len(set(names)) != len(names):
         yield "a check occurs twice"
+    yield from (f"{name} ran and did not run" for name in record.not_run if name in names)
+    verdicts = Counter(row.claim for row in record.results)
+    yield from (f"{name} has two verdicts" for name, count in verdicts.items() if count > 1)
+    for name, asked in known.items():
+        if asked.check in names and record.claims.get(name) == asked.digest and name not in verdicts:
+            yield f"{name} has no verdict, although its check ran"
     for run in record.checks:
+        if run.ended not in _ENDS:
+            yield f"{run.check} ended with {run.ended!r}"
         for row in run.results:
             claim = known.get(row.claim)
             if row.claim not in record.claims:

@@ -9,8 +9,14 @@ from rocsolid.report.html_page import definitions, page
 from rocsolid.report.sortable_table import Cell, sortable
 
 _CLASSES: Final = {ClaimVerdict.REFUTED: "critical", ClaimVerdict.CONFIRMED: "good"}
-_MAX_STATEMENT: Final = 220
 _READS: Final = ("settings", "variables", "cited-source")  # checks that read files instead of running something
+_NOTES: Final = {
+    ClaimKind.CAPTURE_RULE: (
+        "Where a runtime has several outcomes, they are those of different capture modes: "
+        "[this table](capture-rules.md) shows the outcome in each mode."
+    ),
+    ClaimKind.GUIDE: "[Guides against facts](guides-against-facts.md) has the evidence for each.",
+}
 _ORDER: Final = (ClaimVerdict.REFUTED, ClaimVerdict.COULD_NOT_RUN, ClaimVerdict.CONFIRMED, ClaimVerdict.NOT_APPLICABLE)
 
 
@@ -72,7 +78,7 @@ def _check(run: CheckRun) -> Node:
     predictions = [tag("li", str(prediction)) for row in run.results for prediction in row.predictions]
     return tag(
         "details",
-        tag("summary", tag("code", run.check), f" {run.ended}, {run.seconds:.1f} s, {len(run.results)} claims"),
+        tag("summary", tag("code", run.check), f" {run.ended}, {run.seconds:.1f} s, claims: {len(run.results)}"),
         definitions(values) if values else None,
         tag("ul", predictions) if predictions else None,
         tag("pre", run.output) if run.output else None,
@@ -90,7 +96,7 @@ def claims_page(claims: Sequence[Claim], decides: Mapping[str, str], records: Ma
         "",
         (
             f"rocsolid makes {len(claims)} statements that concern ROCm, each with an id. {len(checked)} of them ({share:.0f} %) have a check "
-            f"that a machine runs: {len(checked) - reading} checks run something, {reading} read the installed files. "
+            f"that a machine runs: for {len(checked) - reading} it runs a program, for {reading} it reads the installed files. "
             f"The other {len(claims) - len(checked)} say why no machine decides them."
         ),
         "",
@@ -98,7 +104,9 @@ def claims_page(claims: Sequence[Claim], decides: Mapping[str, str], records: Ma
         "",
         (
             f"Records from AMD GPUs: {', '.join(on_amd) or 'none yet'}. Records from other machines: "
-            f"{', '.join(name for name in records if name not in on_amd) or 'none yet'}."
+            f"{', '.join(name for name in records if name not in on_amd) or 'none yet'}. "
+            "A record says something only about its own machine: a capture rule that was confirmed on an NVIDIA GPU is confirmed for CUDA. "
+            "What the rules state about HIP was seen with [the real HIP libraries, without a GPU](../background/hip-rig.md)."
         ),
         "",
         "## What each check decides",
@@ -115,6 +123,7 @@ def claims_page(claims: Sequence[Claim], decides: Mapping[str, str], records: Ma
                 "",
                 f"## {kind.value}: {len(group)} claims, {count} with a check",
                 "",
+                *([_NOTES[kind], ""] if kind in _NOTES else []),
                 "| Claim | Check | Proved by |",
                 "|---|---|---|",
             ]
@@ -124,9 +133,6 @@ def claims_page(claims: Sequence[Claim], decides: Mapping[str, str], records: Ma
 
 def _claim_row(claim: Claim, records: Mapping[str, ProofRecord]) -> str:
     statement = claim.statement.replace("|", "\\|").replace("\n", " ")
-    if len(statement) > _MAX_STATEMENT:
-        statement = statement[:_MAX_STATEMENT].rsplit(" ", 1)[0] + " …"
-        statement += "`" if statement.count("`") % 2 else ""
     check = f"`{claim.check}`" if claim.check else f"no machine decides it: {claim.undecidable}"
     return f"| `{claim.id}`: {statement} | {check} | {'; '.join(_proofs(claim, records)) or 'nobody yet'} |"
 

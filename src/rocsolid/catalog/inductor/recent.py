@@ -75,7 +75,12 @@ SETTINGS = (
                 value=True,
                 severity=Severity.WARNING,
                 why="Every candidate is captured as a HIP graph, and a failed capture can end the process on ROCm.",
-                evidence=(issue("ROCm/clr#279", "On ROCm 7.2.0 to 7.2.3, replays return corrupted output."),),
+                evidence=(
+                    issue(
+                        "ROCm/rocm-libraries#11838",
+                        "hipblasLtCreate is not safe during a capture, and calls exit(1) if it fails.",
+                    ),
+                ),
                 when=_ROCM,
             ),
         ),
