@@ -82,3 +82,11 @@ def test_page_counts_the_claims() -> None:
     assert f"rocsolid makes {len(all_claims())} statements" in page
     assert all(f"`{claim.id}`" in page for claim in all_claims())
     assert page.count("no machine decides it: ") == sum(not claim.check for claim in all_claims())
+
+
+def test_the_statement_of_a_capture_rule_says_what_happens_in_which_mode() -> None:
+    statement = {claim.id: claim.statement for claim in all_claims()}["capture-rule:malloc"]
+    assert (
+        "HIP 7.2.4: fails, and the capture fails (900) in global and thread_local mode, runs immediately" in statement
+    )
+    assert "in relaxed mode" in statement

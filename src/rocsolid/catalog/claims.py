@@ -16,7 +16,7 @@ from rocsolid.catalog.problems import all_problems
 from rocsolid.catalog.registry import all_settings
 from rocsolid.catalog.runtime_errors import RUNTIME_ERRORS
 from rocsolid.catalog.support import COSTS, KERNELS, MODELS, ROCM_SUPPORT
-from rocsolid.model.capture_rule import Runtime
+from rocsolid.model.capture_rule import Behavior, CaptureMode, Runtime
 from rocsolid.model.evidence import Evidence, Rank
 from rocsolid.model.known_problem import KnownProblem
 from rocsolid.model.platform import Platform
@@ -141,17 +141,24 @@ def _problems() -> Iterator[Claim]:
 
 def _capture_rules() -> Iterator[Claim]:
     for rule in CAPTURE_RULES:
-        behaviors = {
-            r.label: [b.outcome.value + (f" ({b.error})" if b.error else "") for b in rule.behaviors[r].values()]
-            for r in Runtime
-        }
-        seen = "; ".join(f"{label}: {', '.join(dict.fromkeys(texts))}" for label, texts in behaviors.items())
+        seen = "; ".join(f"{runtime.label}: {_in_modes(rule.behaviors[runtime])}" for runtime in Runtime)
         yield Claim(
             id=f"capture-rule:{rule.id}",
             kind=ClaimKind.CAPTURE_RULE,
             statement=f"{rule.call} {rule.situation}".strip() + f" during a capture. {seen}.",
             check="capture-rules",
         )
+
+
+def _in_modes(behaviors: Mapping[CaptureMode, Behavior]) -> str:
+    """What happens in every mode, or in each if they differ."""
+    modes: dict[str, list[str]] = {}
+    for mode, behavior in behaviors.items():
+        text = behavior.outcome.value + (f" ({behavior.error})" if behavior.error else "")
+        modes.setdefault(text, []).append(mode.value)
+    if len(modes) == 1:
+        return next(iter(modes))
+    return ", ".join(f"{text} in {' and '.join(names)} mode" for text, names in modes.items())
 
 
 def _errors() -> Iterator[Claim]:
