@@ -30,6 +30,7 @@ def read_source(text: str, *, file: str, module: str, package: bool = False) -> 
         with_items=reader.with_items,
         loops=reader.loops,
         conditions=reader.conditions,
+        statements=reader.statements,
         branches=reader.branches,
         returns=reader.returns,
     )
@@ -51,6 +52,7 @@ class _Reader:
         self.with_items: list[WithItem] = []
         self.loops: list[Site] = []
         self.conditions: list[Site] = []
+        self.statements: list[ast.expr] = []
         self.branches: list[ast.If | ast.While | ast.Assert | ast.IfExp] = []
         self.returns: list[Site] = []
 
@@ -71,6 +73,7 @@ class _Reader:
             kind = type(statement)
             if kind is ast.Expr:
                 call = statement.value  # type: ignore[attr-defined]
+                self.statements.append(call)
                 if type(call) is ast.Call and type(call.func) is ast.Attribute:
                     if call.func.attr == "capture_begin":
                         self.expression(call, scope, block)

@@ -180,6 +180,7 @@ class Source:
     with_items: Sequence[WithItem]
     loops: Sequence[Site]  # each `for`
     conditions: Sequence[Site]  # conditions of if, while, assert and conditional expressions
+    statements: Sequence[ast.expr]  # the expressions that are statements, such as calls whose result is not used
     branches: Sequence[ast.If | ast.While | ast.Assert | ast.IfExp]  # the nodes of these conditions, in the same order
     returns: Sequence[Site]
 
