@@ -28,7 +28,7 @@ _MATCHING: Final = (
     # value reads, synchronization and conditions on tensors
     b".item(", b".tolist(", b".cpu(", b".numpy(", b".query(", b"synchronize", b".any(", b".all(", b"equal(", b"allclose(", b"is_nonzero(",
     # random numbers and data of the host
-    b"random.", b"import random", b"random import", b"random as", b"rng_state", b"initial_seed", b"manual_seed", b".seed(",
+    b"random.", b"random import", b"random as", b"rng_state", b"initial_seed", b"manual_seed", b".seed(",
     b".tensor(", b"as_tensor", b"from_numpy", b"floattensor",
     # compiles, captures and settings
     b"support_torch_compile", b"make_graphed", b"rocsolid", b"capture_begin", b"graph(", b"cuda.graphs", b".replay(", b"inductor", b"dynamo",
@@ -47,13 +47,14 @@ _MATCHING_PATTERNS: Final = tuple(
             rb"\.compile\b(?<!\bre\.compile)",
             rb"[\"']compile[\"']",
             rb"from torch import (?!(?:nn|tensor|nn, tensor|tensor, nn)\s*\n)",
-            rb"environ\s*\[[^\]]*\]\s*(?:\W?=(?!=)|:)",
+            rb"environ\s*\[[^\]]*\]\s*(?:[+|:]?=(?!=)|:[^\n]*=)",
+            rb"import random\b",
             rb"import [^\n]*\b(?:aiter|cuda|cutlass|flashinfer|nvidia)\b",
             rb"from (?:aiter|cuda|cutlass|flashinfer|nvidia)\b",
         ),
     )
 )
-_NUMBER_CONVERSIONS: Final = (b"float(", b"int(", b"bool(")
+_NUMBER_CONVERSION: Final = re.compile(rb"\b(?:float|int|bool)\((?!\s*[\w.\"'\[\]-]*\s*[,)])")  # not of a name or literal
 _REDUCTIONS: Final = tuple(f".{name}(".encode() for name in REDUCTIONS)
 _COUNTER: Final = re.compile(rb"self\.[^\n]*[+-]=[\s(\\-]*\d")
 _MAX_LINE_CHARACTERS: Final = 160  # of a source line in a report
@@ -103,8 +104,8 @@ def may_match(data: bytes) -> bool:
     return (
         _contains(lower, _MATCHING)
         or (b"triton" in lower and _contains(lower, (b"jit", b"num_warps")))
-        or (_contains(lower, _NUMBER_CONVERSIONS) and _contains(lower, _REDUCTIONS))
-        or (b"module" in lower and bool(_COUNTER.search(lower)))
+        or (_contains(lower, _REDUCTIONS) and bool(_NUMBER_CONVERSION.search(lower)))
+        or (b"Module" in data and bool(_COUNTER.search(lower)))
         or any(pattern.search(lower) for pattern in _MATCHING_PATTERNS)
     )
 

@@ -23,6 +23,7 @@ _CONVERSIONS: Final = ("float", "int", "bool")
 REDUCTIONS: Final = frozenset(
     {"sum", "max", "min", "mean", "norm", "any", "all", "amax", "amin", "argmax", "argmin", "prod", "std", "var"}
 )
+_DECIDED_BY_CALLS: Final = frozenset({ast.Call, ast.BoolOp, ast.UnaryOp})
 _BOOLEAN_FUNCTIONS: Final = frozenset(f"torch.{name}" for name in ("any", "all", "equal", "allclose", "is_nonzero"))
 
 
@@ -101,6 +102,8 @@ def tensor_branches(source: Source) -> tuple[Site, ...]:
 
 def _tensor_branches(source: Source) -> Iterator[Site]:
     for site in source.conditions:
+        if type(site.node) not in _DECIDED_BY_CALLS:
+            continue
         for call in _deciding_calls(site.node):
             name = source.resolve(call.func)
             method = name.rpartition(".")[2]
