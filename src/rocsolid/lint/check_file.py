@@ -54,7 +54,9 @@ _MATCHING_PATTERNS: Final = tuple(
         ),
     )
 )
-_NUMBER_CONVERSION: Final = re.compile(rb"\b(?:float|int|bool)\((?!\s*[\w.\"'\[\]-]*\s*[,)])")  # not of a name or literal
+_NUMBER_CONVERSION: Final = re.compile(
+    rb"\b(?:float|int|bool)\((?!\s*[\w.\"'\[\]-]*\s*[,)])"
+)  # not of a name or literal
 _REDUCTIONS: Final = tuple(f".{name}(".encode() for name in REDUCTIONS)
 _COUNTER: Final = re.compile(rb"self\.[^\n]*[+-]=[\s(\\-]*\d")
 _MAX_LINE_CHARACTERS: Final = 160  # of a source line in a report

@@ -30,9 +30,14 @@ class DeferredFiles:
 
     def that_use(self, name: str) -> list[str]:
         """The files that may call a function of that name or decorate with it."""
-        word, use = name.encode(), re.compile(rb"(?<!def )(?<!class )\b" + name.encode() + rb"\b")
-        data = {display_path: self._data(file.path) for display_path, file in self.files.items()}
-        return [display_path for display_path, text in data.items() if word in text and use.search(text)]
+        word = whole_word(name)
+        return [display_path for display_path, file in self.files.items() if word.search(self._data(file.path))]
+
+
+def whole_word(name: str) -> re.Pattern[bytes]:
+    """A pattern for a name that is not a part of another name. It begins with the name, so that the search is fast."""
+    word = re.escape(name.encode())
+    return re.compile(word + rb"\b(?<!\w" + word + rb")")
 
 
 def _read_bytes(path: Path) -> bytes:
