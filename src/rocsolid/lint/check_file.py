@@ -91,7 +91,7 @@ def check_text(
         return FileFacts(module=module, error=str(error))
     except (RecursionError, MemoryError):
         return FileFacts(module=module, error="an expression is nested too deeply for the parser")
-    matches = _matches(source, text.splitlines(), source_rules() if rules is None else rules, shell=is_shell(file))
+    matches = _matches(source, text, source_rules() if rules is None else rules, shell=is_shell(file))
     return collect_facts(source, text, list(matches), package=package)
 
 
@@ -139,12 +139,14 @@ def _decoded(data: bytes) -> str:
         raise ValueError(msg) from broken
 
 
-def _matches(source: Source, lines: Sequence[str], rules: Sequence[RuleFile], *, shell: bool) -> Iterator[RuleMatch]:
+def _matches(source: Source, text: str, rules: Sequence[RuleFile], *, shell: bool) -> Iterator[RuleMatch]:
+    lines: list[str] = []
     for rule_file in rules:
         if rule_file.check_source is None:
             continue
         try:
             for found in list(rule_file.check_source(source)):
+                lines = lines or text.splitlines()
                 line = lines[found.line - 1].rstrip() if found.line <= len(lines) else ""
                 yield _match(rule_file.rule.code, found, line, shell=shell)
         except Exception as crash:  # noqa: BLE001 - a rule that crashes must not hide the matches of the others
