@@ -5,6 +5,7 @@ from textwrap import dedent
 
 import pytest
 
+from rocsolid.lint.check_file import may_match
 from rocsolid.lint.options import Options
 from rocsolid.lint.project import lint
 
@@ -39,6 +40,20 @@ def confidences(folder: Path, **files: str) -> dict[str, str]:
 )
 def test_finds_every_way_to_compile_or_capture(tmp_path: Path, compiling: str) -> None:
     assert confidences(tmp_path, m=f"import torch\n{compiling}\n") == {"f": "inside"}
+
+
+def test_follows_calls_through_files_in_which_no_rule_can_match(tmp_path: Path) -> None:
+    found = confidences(
+        tmp_path,
+        ops="def scale(x): return x.item()\ndef shift(x): return x.item()\n",
+        between="from ops import scale\ndef middle(tensor): return scale(tensor)\n",
+        net="import torch\nfrom between import middle\n@torch.compile\ndef step(x): return middle(x)\n",
+        wrap="import torch\ndef fast(f): return torch.compile(f)\n",
+        passing="from ops import shift\nfrom wrap import fast\ndef run(tensor): return shift(tensor)\nnet = fast(run)\n",
+    )
+
+    assert not any(may_match((tmp_path / file).read_bytes()) for file in ("between.py", "passing.py"))
+    assert found == {"scale": "reachable", "shift": "reachable"}
 
 
 def test_follows_imports_aliases_and_packages(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from rocsolid.lint.facts import ClassFacts, FileFacts, FunctionFacts, PassedFunction
+from rocsolid.lint.deferred_files import DeferredFiles
+from rocsolid.lint.facts import ClassFacts, FileFacts, FileSymbols, FunctionFacts, PassedFunction
 from rocsolid.lint.regions import SCOPE_MARK, Wrapper
 from rocsolid.model.source import Region
 
@@ -50,10 +51,18 @@ class CallGraph:
     Names are resolved only in functions that a region calls, so the symbols of most files are never decoded.
     """
 
-    def __init__(self, files: Mapping[str, FileFacts], starts: AbstractSet[str] | None = None) -> None:
+    def __init__(
+        self, files: Mapping[str, FileFacts], deferred: DeferredFiles, starts: AbstractSet[str] | None = None
+    ) -> None:
         """`starts` are the files in which regions may start; None: all."""
-        self.files = files
+        self.files = dict(files)
+        self.deferred = deferred
         self.starting_files = [(file, facts) for file, facts in files.items() if starts is None or file in starts]
+        self.starts = {file for file, _ in self.starting_files}
+        # What is passed to other functions, by their names, with the file that passes it.
+        self.passed: dict[str, list[tuple[str, PassedFunction]]] = {}
+        for file, facts in self.starting_files:
+            self._add_passed(file, facts)
         self.modules = {facts.module: file for file, facts in reversed(list(files.items()))}
         self.packages = {module.partition(".")[0] for module in self.modules}
         self.paths: dict[tuple[Region, FunctionRef], CallPath] = {}
@@ -83,21 +92,16 @@ class CallGraph:
                         queue.append((callee, CallPath(path.region, (*path.chain, self._label(callee)))))
 
     def _region_starts(self) -> Iterator[tuple[FunctionRef, CallPath]]:
-        passed: dict[str, list[tuple[str, PassedFunction]]] = {}
         for file, facts in self.starting_files:
             for start in facts.region_starts:
                 for function_ref in self._targets(file, start.scope, start.target):
                     yield function_ref, CallPath(start.region, (self._label(function_ref),))
-            for argument in facts.passed_functions:
-                passed.setdefault(argument.receiver.rpartition(".")[2], []).append((file, argument))
         for file, facts in self.starting_files:
             for wrapper in facts.wrappers:
-                yield from self._passed_to_wrapper(file, wrapper, passed)
+                yield from self._passed_to_wrapper(file, wrapper)
             yield from self._called_in_captures(file, facts)
 
-    def _passed_to_wrapper(
-        self, file: str, wrapper: Wrapper, passed: Mapping[str, list[tuple[str, PassedFunction]]]
-    ) -> Iterator[tuple[FunctionRef, CallPath]]:
+    def _passed_to_wrapper(self, file: str, wrapper: Wrapper) -> Iterator[tuple[FunctionRef, CallPath]]:
         """Yield the functions that are passed to a function that compiles or captures its argument.
 
         An argument that is itself a parameter is followed to the callers. A model counts only if it is the only class that
@@ -110,7 +114,7 @@ class CallGraph:
         while queue:
             receiver, position, inner_chain = queue.popleft()
             chain = (self._label(receiver), *inner_chain)
-            for passing_file, argument in passed.get(_called_name(receiver), ()):
+            for passing_file, argument in self._passed_to(_called_name(receiver)):
                 caller = FunctionRef(passing_file, argument.scope)
                 if position != self._position(receiver, argument) or receiver not in self.callees(
                     caller, argument.receiver
@@ -131,6 +135,16 @@ class CallGraph:
                         yield function_ref, path
         if len(models) == 1:
             yield from models.items()
+
+    def _passed_to(self, name: str) -> list[tuple[str, PassedFunction]]:
+        """Return what is passed to functions of that name, in the order of the files that pass it."""
+        for file in self.deferred.that_use(name):
+            self._symbols(file)
+        return sorted(self.passed.get(name, ()), key=lambda passed: passed[0])
+
+    def _add_passed(self, file: str, facts: FileFacts) -> None:
+        for argument in facts.passed_functions:
+            self.passed.setdefault(argument.receiver.rpartition(".")[2], []).append((file, argument))
 
     def _position(self, receiver: FunctionRef, argument: PassedFunction) -> int:
         """Return the position at which a function gets an argument, without `self`."""
@@ -153,7 +167,7 @@ class CallGraph:
     def _called_in_captures(self, file: str, facts: FileFacts) -> Iterator[tuple[FunctionRef, CallPath]]:
         if not facts.may_capture:
             return
-        for name, function in facts.symbols.functions.items():
+        for name, function in self._symbols(file).functions.items():
             for call in function.calls:
                 if call.in_capture_block:
                     caller = FunctionRef(file, name)
@@ -165,15 +179,23 @@ class CallGraph:
         """Yield the functions that a `RegionStart.target` refers to."""
         if target.startswith(SCOPE_MARK):
             name = target.removeprefix(SCOPE_MARK)
-            if name in self.files[file].symbols.functions:
+            if name in self._symbols(file).functions:
                 yield FunctionRef(file, name)
             else:
                 yield from self._method(file, name, "forward", 0)
         else:
             yield from self.callees(FunctionRef(file, scope), target, calls_object=True)
 
+    def _symbols(self, file: str) -> FileSymbols:
+        """Return the symbols of a file, which is parsed now if nothing needed it before."""
+        if self.files[file].deferred:
+            self.files[file] = self.deferred.read(file)
+            if file in self.starts:
+                self._add_passed(file, self.files[file])
+        return self.files[file].symbols
+
     def _function(self, function_ref: FunctionRef) -> FunctionFacts | None:
-        return self.files[function_ref.file].symbols.functions.get(function_ref.name)
+        return self._symbols(function_ref.file).functions.get(function_ref.name)
 
     def _label(self, function_ref: FunctionRef) -> str:
         function = self._function(function_ref)
@@ -204,7 +226,7 @@ class CallGraph:
 
     def _by_name(self, caller: FunctionRef, name: str, depth: int, *, calls_object: bool) -> Iterator[FunctionRef]:
         """Find a function or class by name: in the enclosing functions, in the file, or imported."""
-        symbols = self.files[caller.file].symbols
+        symbols = self._symbols(caller.file)
         enclosing = caller.name
         while True:
             full_name = f"{enclosing}.{name}" if enclosing else name
@@ -232,7 +254,7 @@ class CallGraph:
             file = self.modules.get(".".join(parts[:module_length]))
             if file is None:
                 continue
-            symbols = self.files[file].symbols
+            symbols = self._symbols(file)
             name_in_file = ".".join(parts[module_length:])
             owner, _, method = name_in_file.rpartition(".")
             first, _, rest = name_in_file.partition(".")
@@ -281,7 +303,7 @@ class CallGraph:
         """Find a class by the name that a file uses for it; yields its file and its name there."""
         if depth > _MAX_DEPTH:
             return
-        symbols = self.files[scope.file].symbols
+        symbols = self._symbols(scope.file)
         if name in symbols.classes:
             yield scope.file, name
             return
@@ -295,9 +317,9 @@ class CallGraph:
             if file is None:
                 continue
             name_in_file = ".".join(parts[module_length:])
-            if name_in_file in self.files[file].symbols.classes:
+            if name_in_file in self._symbols(file).classes:
                 yield file, name_in_file
-            elif self.files[file].symbols.aliases.get(parts[module_length], "") not in ("", full_name):
+            elif self._symbols(file).aliases.get(parts[module_length], "") not in ("", full_name):
                 yield from self._classes(FunctionRef(file, ""), name_in_file, depth + 1)
             return
 
@@ -307,7 +329,7 @@ class CallGraph:
         for name in names:
             for class_file, owner in self._class_and_bases(file, cls, depth):
                 full_name = f"{owner}.{name}"
-                if full_name in self.files[class_file].symbols.functions:
+                if full_name in self._symbols(class_file).functions:
                     yield FunctionRef(class_file, full_name)
                     return
 
@@ -333,20 +355,20 @@ class CallGraph:
                 return
 
     def _class(self, file: str, name: str) -> ClassFacts:
-        return self.files[file].symbols.classes[name]
+        return self._symbols(file).classes[name]
 
     def _called_on_super(self, caller: FunctionRef, method: str, depth: int) -> Iterator[FunctionRef]:
         owner = self._enclosing_class(caller)
         if owner:
             _, *bases = self._class_and_bases(caller.file, owner, depth)
             for class_file, name in bases:
-                if f"{name}.{method}" in self.files[class_file].symbols.functions:
+                if f"{name}.{method}" in self._symbols(class_file).functions:
                     yield FunctionRef(class_file, f"{name}.{method}")
                     return
 
     def _enclosing_class(self, function_ref: FunctionRef) -> str:
         """Return the name of the class that a function belongs to; empty if it is not a method."""
-        symbols = self.files[function_ref.file].symbols
+        symbols = self._symbols(function_ref.file)
         enclosing = function_ref.name.rpartition(".")[0]
         while enclosing and enclosing not in symbols.classes:
             enclosing = enclosing.rpartition(".")[0]
@@ -354,7 +376,7 @@ class CallGraph:
 
     def _assigned_expression(self, function_ref: FunctionRef, name: str) -> str:
         """Return the expression that a local name was assigned from, in the function or an enclosing one; empty if unknown."""
-        symbols = self.files[function_ref.file].symbols
+        symbols = self._symbols(function_ref.file)
         enclosing = function_ref.name
         while True:
             function = symbols.functions.get(enclosing)

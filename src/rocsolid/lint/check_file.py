@@ -1,5 +1,6 @@
 """Checks one file: decodes it, parses it, runs the rules over it, and collects the facts."""
 
+import re
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -10,10 +11,11 @@ from rocsolid.lint.parse import read_source
 from rocsolid.lint.shell_scripts import as_python, is_shell
 from rocsolid.model.source import Source, SourceMatch
 from rocsolid.rules.engine import RuleFile, source_rules
+from rocsolid.rules.source.syncs import REDUCTIONS
 
 MAX_LINE_BYTES: Final = 1_000_000
 MAX_FILE_BYTES: Final = 20_000_000
-# In a module without any of these words, in lower case, no rule can be right. It is not parsed, which takes most of the time.
+# Compiled code calls no function of a module without any of these words, in lower case, that matters to a rule.
 _RELEVANT: Final = (
     b"torch", b"cuda", b"triton", b"environ", b".item(", b".cpu(", b".numpy(", b".tolist(", b".compile(", b".replay(", b"rocm", b"amd",
     b"nvidia", b"hsa_", b"hip", b"gfx", b"warp", b"float8", b"miopen", b"nccl", b"rccl", b"getenv", b"putenv", b"import_module",
@@ -21,18 +23,65 @@ _RELEVANT: Final = (
     b"deep_gemm", b"cudf", b"cuml", b"apex_c", b"amp_c", b"rocsolid", b"tensor", b".shape", b".sum(", b".mean(", b".max(", b".min(",
     b".any(", b".all(", b".norm(", b".clamp(", b".view(",
 )  # fmt: skip
+# In a module without any of these, in lower case, no rule matches and no region starts. Parsing takes most of the time.
+_MATCHING: Final = (
+    # value reads, synchronization and conditions on tensors
+    b".item(", b".tolist(", b".cpu(", b".numpy(", b".query(", b"synchronize", b".any(", b".all(", b"equal(", b"allclose(", b"is_nonzero(",
+    # random numbers and data of the host
+    b"random.", b"random import", b"random as", b"rng_state", b"initial_seed", b"manual_seed", b".seed(",
+    b".tensor(", b"as_tensor", b"from_numpy", b"floattensor",
+    # compiles, captures and settings
+    b"support_torch_compile", b"make_graphed", b"rocsolid", b"capture_begin", b"graph(", b"cuda.graphs", b".replay(", b"inductor", b"dynamo",
+    b"functorch", b"compiler", b"fx.experimental", b"torch.fx import", b"putenv", b"environ.setdefault", b"environ.update", b"environ as",
+    b"from torch.cuda import", b"max-autotune", b"reduce-overhead",
+    # GPUs and vendors
+    b"device_capability", b"get_device_properties", b"get_device_name", b"shared_memory_per_block_optin", b"version.cuda", b"fnuz",
+    b"scaled_mm", b"scaled_grouped_mm", b"warp_size", b"warpsize", b"threads_per_warp", b"warp_threads", b"begin_capture_to",
+    b"get_graph_data", b"greencontext", b"gdsfile", b"gds_", b"nvidia-smi", b"nvcc", b"pynvml", b"tensorrt", b"flash_attn_", b"deep_gemm",
+    b"nvtx", b"cudf", b"cuml", b"nvmath", b"apex_c", b"amp_c",
+)  # fmt: skip
+_MATCHING_PATTERNS: Final = tuple(
+    map(
+        re.compile,
+        (
+            rb"\.compile\b(?<!\bre\.compile)",
+            rb"[\"']compile[\"']",
+            rb"from torch import (?!(?:nn|tensor|nn, tensor|tensor, nn)\s*\n)",
+            rb"environ\s*\[[^\]]*\]\s*(?:[+|:]?=(?!=)|:[^\n]*=)",
+            rb"import random\b",
+            rb"import [^\n]*\b(?:aiter|cuda|cutlass|flashinfer|nvidia)\b",
+            rb"from (?:aiter|cuda|cutlass|flashinfer|nvidia)\b",
+        ),
+    )
+)
+_NUMBER_CONVERSION: Final = re.compile(
+    rb"\b(?:float|int|bool)\((?!\s*[\w.\"'\[\]-]*\s*[,)])"
+)  # not of a name or literal
+_REDUCTIONS: Final = tuple(f".{name}(".encode() for name in REDUCTIONS)
+_COUNTER: Final = re.compile(rb"self\.[^\n]*[+-]=[\s(\\-]*\d")
 _MAX_LINE_CHARACTERS: Final = 160  # of a source line in a report
 _MAX_MARKED_COLUMN: Final = 1000  # a line is kept up to the end of the marked expression
 
 
 def check_text(
-    data: bytes, *, file: str, module: str, package: bool, rules: Sequence[RuleFile] | None = None
+    data: bytes,
+    *,
+    file: str,
+    module: str,
+    package: bool,
+    rules: Sequence[RuleFile] | None = None,
+    complete: bool = False,
 ) -> FileFacts:
-    """Return the facts of a file, given its bytes. If it cannot be parsed, the facts have an `error`; nothing is raised."""
+    """Return the facts of a file, given its bytes. If it cannot be parsed, the facts have an `error`; nothing is raised.
+
+    A file in which no rule can match is not parsed, except with `complete`.
+    """
     try:
         text = _decoded(data)
-        if not package and not is_shell(file) and not is_relevant(data):
-            return FileFacts(module=module, lines=line_count(text))
+        if not complete and not is_shell(file):
+            relevant = package or is_relevant(data)
+            if not relevant or not may_match(data):
+                return FileFacts(module=module, package=package, lines=line_count(text), deferred=relevant)
         python = as_python(text) if is_shell(file) else text
         source = read_source(python, file=file, module=module, package=package)
     except SyntaxError as error:
@@ -42,14 +91,29 @@ def check_text(
         return FileFacts(module=module, error=str(error))
     except (RecursionError, MemoryError):
         return FileFacts(module=module, error="an expression is nested too deeply for the parser")
-    matches = _matches(source, text.splitlines(), source_rules() if rules is None else rules, shell=is_shell(file))
+    matches = _matches(source, text, source_rules() if rules is None else rules, shell=is_shell(file))
     return collect_facts(source, text, list(matches), package=package)
 
 
 def is_relevant(data: bytes) -> bool:
-    """Whether a rule could match in a Python file."""
+    """Whether compiled code may call a function in a Python file that matters to a rule."""
+    return _contains(data.lower(), _RELEVANT)
+
+
+def may_match(data: bytes) -> bool:
+    """Whether a rule could match, or a region could start, in a Python file."""
     lower = data.lower()
-    return any(word in lower for word in _RELEVANT)
+    return (
+        _contains(lower, _MATCHING)
+        or (b"triton" in lower and _contains(lower, (b"jit", b"num_warps")))
+        or (_contains(lower, _REDUCTIONS) and bool(_NUMBER_CONVERSION.search(lower)))
+        or (b"Module" in data and bool(_COUNTER.search(lower)))
+        or any(pattern.search(lower) for pattern in _MATCHING_PATTERNS)
+    )
+
+
+def _contains(text: bytes, words: Sequence[bytes]) -> bool:
+    return any(word in text for word in words)
 
 
 def _decoded(data: bytes) -> str:
@@ -75,12 +139,14 @@ def _decoded(data: bytes) -> str:
         raise ValueError(msg) from broken
 
 
-def _matches(source: Source, lines: Sequence[str], rules: Sequence[RuleFile], *, shell: bool) -> Iterator[RuleMatch]:
+def _matches(source: Source, text: str, rules: Sequence[RuleFile], *, shell: bool) -> Iterator[RuleMatch]:
+    lines: list[str] = []
     for rule_file in rules:
         if rule_file.check_source is None:
             continue
         try:
             for found in list(rule_file.check_source(source)):
+                lines = lines or text.splitlines()
                 line = lines[found.line - 1].rstrip() if found.line <= len(lines) else ""
                 yield _match(rule_file.rule.code, found, line, shell=shell)
         except Exception as crash:  # noqa: BLE001 - a rule that crashes must not hide the matches of the others

@@ -96,6 +96,7 @@ class FileFacts:
     wrappers: tuple[Wrapper, ...] = ()
     passed_functions: tuple[PassedFunction, ...] = ()
     may_capture: bool = False  # the file may capture a CUDA graph
+    deferred: bool = False  # not parsed yet: no rule can match, but compiled code may call its functions
     symbols_json: str = ""
 
     @cached_property
@@ -113,7 +114,7 @@ def summary_json(facts: FileFacts) -> str:
         "wrappers": [[wrapper.region.value, *wrapper[1:]] for wrapper in facts.wrappers],
         "passed_functions": list(facts.passed_functions),
     }
-    single_values = [facts.module, facts.package, facts.lines, facts.error, facts.may_capture]
+    single_values = [facts.module, facts.package, facts.lines, facts.error, facts.may_capture, facts.deferred]
     return json.dumps([single_values, {name: values for name, values in rows.items() if values}], separators=(",", ":"))
 
 
@@ -122,13 +123,14 @@ def decode_facts(summary: str, symbols: str) -> FileFacts:
 
     This is faster than the general decoder, and thousands of files are decoded in one run.
     """
-    (module, package, lines, error, may_capture), rows = json.loads(summary)
+    (module, package, lines, error, may_capture, deferred), rows = json.loads(summary)
     return FileFacts(
         module=module,
         package=package,
         lines=lines,
         error=error,
         may_capture=may_capture,
+        deferred=deferred,
         matches=tuple(_match(row) for row in rows.get("matches", ())),
         allows=tuple(Allow(line, tuple(names), *rest) for line, names, *rest in rows.get("allows", ())),
         region_starts=tuple(RegionStart(Region(region), *rest) for region, *rest in rows.get("region_starts", ())),

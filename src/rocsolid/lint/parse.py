@@ -1,6 +1,7 @@
 """Parses a file into a `Source`, in one pass over its tree."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -24,12 +25,13 @@ def read_source(text: str, *, file: str, module: str, package: bool = False) -> 
         tree=tree,
         aliases=reader.aliases,
         scopes=reader.scopes,
-        calls=reader.calls,
+        calls=dict(reader.calls),
         assignments=reader.assignments,
         imports=reader.imports,
         with_items=reader.with_items,
         loops=reader.loops,
         conditions=reader.conditions,
+        statements=reader.statements,
         branches=reader.branches,
         returns=reader.returns,
     )
@@ -45,12 +47,13 @@ class _Reader:
         # Imported names that a parameter or local variable of the current function shadows.
         self.shadowed: set[str] = set()
         self.scopes: dict[str, Scope] = {"": self.top}
-        self.calls: dict[str, list[Site]] = {}
+        self.calls: defaultdict[str, list[Site]] = defaultdict(list)
         self.assignments: list[Assignment] = []
         self.imports: list[Site] = []
         self.with_items: list[WithItem] = []
         self.loops: list[Site] = []
         self.conditions: list[Site] = []
+        self.statements: list[ast.expr] = []
         self.branches: list[ast.If | ast.While | ast.Assert | ast.IfExp] = []
         self.returns: list[Site] = []
 
@@ -71,6 +74,7 @@ class _Reader:
             kind = type(statement)
             if kind is ast.Expr:
                 call = statement.value  # type: ignore[attr-defined]
+                self.statements.append(call)
                 if type(call) is ast.Call and type(call.func) is ast.Attribute:
                     if call.func.attr == "capture_begin":
                         self.expression(call, scope, block)
@@ -113,11 +117,11 @@ class _Reader:
             if kind is ast.Call:
                 call: ast.Call = node  # type: ignore[assignment]
                 name = self.name(call.func)
-                site = Site(call, name, scope, block)
-                self.calls.setdefault(name.rpartition(".")[2], []).append(site)
+                self.calls[name.rpartition(".")[2]].append(Site(call, name, scope, block))
                 stack.append(call.func)
                 stack += call.args
-                stack += [k.value for k in call.keywords]
+                if call.keywords:
+                    stack += [k.value for k in call.keywords]
             elif kind is ast.Lambda:
                 self._lambda(node, scope)  # type: ignore[arg-type]
             elif kind is ast.IfExp:
@@ -187,22 +191,25 @@ class _Reader:
                 self.assignments += [Assignment(node, t, self.name(t), call, scope, block) for t in target.elts]
                 self._shadow(target.elts, scope)
                 continue
-            name = self.name(target.value if isinstance(target, ast.Subscript) else target)
+            is_subscript = isinstance(target, ast.Subscript)
+            name = self.name(target.value if is_subscript else target)  # type: ignore[attr-defined]
             self.assignments.append(Assignment(node, target, name, node.value, scope, block))
-            value_name = self.name(node.value) if isinstance(node.value, ast.Attribute) else ""
-            if isinstance(target, ast.Name) and value_name.startswith(_ALIASED_PREFIXES):
-                self.aliases.setdefault(target.id, value_name)
-            else:
-                self._shadow([target], scope)
-            if isinstance(target, ast.Subscript):
-                self.expression(target.slice, scope, block)
+            if isinstance(target, ast.Name):
+                value_name = self.name(node.value) if isinstance(node.value, ast.Attribute) else ""
+                if value_name.startswith(_ALIASED_PREFIXES):
+                    self.aliases.setdefault(target.id, value_name)
+                else:
+                    self._shadow([target], scope)
+            elif is_subscript:
+                self.expression(target.slice, scope, block)  # type: ignore[attr-defined]
         if node.value is not None:
             self.expression(node.value, scope, block)
 
     def _shadow(self, targets: Sequence[ast.expr], scope: Scope) -> None:
         """A name that is assigned in a function no longer refers to the import of that name."""
         if scope.kind == "function":
-            self.shadowed = self.shadowed | {t.id for t in targets if isinstance(t, ast.Name) and t.id in self.aliases}
+            names = {t.id for t in targets if isinstance(t, ast.Name) and t.id in self.aliases}
+            self.shadowed = self.shadowed | names if names else self.shadowed
 
     def branch_(self, node: ast.If | ast.While, scope: Scope, block: Block | None) -> None:
         """An `if` or `while`, each branch in its own block; a chain of `elif` is handled in a loop to avoid recursion."""

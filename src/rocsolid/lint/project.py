@@ -10,6 +10,7 @@ from typing import Any
 
 from rocsolid.lint import baseline, fact_cache
 from rocsolid.lint.call_graph import CallGraph, CallPath, FunctionRef
+from rocsolid.lint.deferred_files import DeferredFiles
 from rocsolid.lint.facts import FileFacts, RuleMatch, decode_facts
 from rocsolid.lint.files import SourceFile, find_files
 from rocsolid.lint.options import Options
@@ -41,12 +42,14 @@ def lint(paths: Sequence[Path], options: Options, *, jobs: int, cache: Path | No
 def _lint(paths: Sequence[Path], options: Options, jobs: int, cache: Path | None) -> LintRecord:
     files, skipped = find_files(paths, options.exclude)
     facts, new_rows = _facts(files, jobs, cache)
+    deferred = DeferredFiles({f.display_path: f for f in files if facts[f.display_path].deferred})
     saving = threading.Thread(target=fact_cache.save, args=(cache, new_rows))  # while the findings are made
     saving.start()
     try:
-        return _record(paths, options, files, facts, skipped)
+        return _record(paths, options, files, facts, deferred, skipped)
     finally:
         saving.join()
+        fact_cache.save(cache, deferred.rows)
 
 
 def _record(
@@ -54,9 +57,10 @@ def _record(
     options: Options,
     files: Sequence[SourceFile],
     facts: Mapping[str, FileFacts],
+    deferred: DeferredFiles,
     skipped: Mapping[str, str],
 ) -> LintRecord:
-    candidates = list(_findings(files, facts, options, paths))
+    candidates = list(_findings(files, facts, deferred, options, paths))
     findings = [finding for finding, role in candidates if options.all_files or not role]
     kept = sorted((finding for finding in findings if finding is not None), key=_sort_key)
     known: Counter[str] = baseline.read_baseline(Path(options.baseline)) if options.baseline else Counter()
@@ -124,13 +128,18 @@ def _facts(
 
 
 def _findings(
-    files: Sequence[SourceFile], facts: Mapping[str, FileFacts], options: Options, roots: Sequence[Path]
+    files: Sequence[SourceFile],
+    facts: Mapping[str, FileFacts],
+    deferred: DeferredFiles,
+    options: Options,
+    roots: Sequence[Path],
 ) -> Iterator[tuple[Finding | None, str]]:
     """Yield every finding that the options include, or None if it is below the minimum confidence, with the role of its file."""
     rule_files = {file.rule.code: file for file in source_rules()}
     roles = {file.display_path: file.role for file in files}
     # A compile or a capture in a test says nothing about how the product runs.
-    graph = CallGraph(facts, starts=None if options.all_files else {path for path, role in roles.items() if not role})
+    starts = None if options.all_files else {path for path, role in roles.items() if not role}
+    graph = CallGraph(facts, deferred, starts)
     graph.find_reachable_functions()
     guards = VendorGuards({f.display_path: (f.path, f.module, f.package) for f in files if not f.role})
     set_by_project = {

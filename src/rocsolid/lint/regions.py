@@ -31,6 +31,10 @@ _MODEL_WORDS: Final = frozenset(
 )
 
 
+# What an argument that is a model looks like: `model` or `Net()`.
+_MODELS: Final = frozenset({ast.Name, ast.Call})
+
+
 class RegionStart(NamedTuple):
     """A place where a function is compiled or captured."""
 
@@ -104,29 +108,25 @@ def passed_models(source: Source) -> Iterator[tuple[str, str, int, str, int, str
     names = {name for _, name in objects}
     for sites in source.calls.values():
         for site in sites:
-            call = site.call
-            if not (call.args or call.keywords) or site.name.startswith(("torch.", "?")):
+            call: ast.Call = site.node  # type: ignore[assignment]
+            passed = [(position, "", value) for position, value in enumerate(call.args[:3]) if type(value) in _MODELS]
+            passed += [(-1, k.arg, k.value) for k in call.keywords if k.arg and type(k.value) in _MODELS]
+            if not passed or site.name.startswith(("torch.", "?")):
                 continue
-            for position, value in enumerate(call.args[:3]):
+            for position, keyword, value in passed:
                 if argument := _model(value, site.scope, objects, names):
-                    yield site.name, argument, position, site.scope.name, site.line, ""
-            for keyword in call.keywords:
-                if keyword.arg and (argument := _model(keyword.value, site.scope, objects, names)):
-                    yield site.name, argument, -1, site.scope.name, site.line, keyword.arg
+                    yield site.name, argument, position, site.scope.name, site.line, keyword
 
 
 def _model(value: ast.expr, scope: Scope, objects: set[tuple[str, str]], names: set[str]) -> str:
     """Return `Net()` for an object, the name of a variable that has one, or that of a parameter that may be a model.
 
-    `names` are the names of all variables in `objects`. Lint calls this for every argument, so cheap checks come first.
+    `names` are the names of all variables in `objects`.
     """
-    kind = type(value)
-    if kind is ast.Call:
+    if not isinstance(value, ast.Name):
         created = _created_class(value)
         return f"{created}()" if created else ""
-    if kind is not ast.Name:
-        return ""
-    name: str = value.id  # type: ignore[attr-defined]
+    name = value.id
     if name not in names and not _may_name_a_model(name):
         return ""
     for enclosing in scope.self_and_parents():
@@ -144,11 +144,12 @@ def _may_name_a_model(name: str) -> bool:
 
 def _created_class(value: ast.expr) -> str:
     """Return the class of `Net()` or `Net().to(device).eval()`, by its capital letter; empty for anything else."""
-    while isinstance(value, ast.Call):
-        name = _dotted(value.func)
-        if name.rpartition(".")[2][:1].isupper():
+    while type(value) is ast.Call:
+        function = value.func
+        called = getattr(function, "attr", "") or getattr(function, "id", "")
+        if called[:1].isupper() and (name := _dotted(function)):
             return name
-        value = value.func.value if isinstance(value.func, ast.Attribute) else value.func
+        value = function.value if type(function) is ast.Attribute else function
     return ""
 
 

@@ -19,6 +19,7 @@ _KNOWS_VENDOR: Final = re.compile(
     r"(?:command -v|which|type|hash|-x \S*)\s*(?:nvidia-smi|nvcc)|rocm|hipcc|amd-smi|FROM nvidia|download\.nvidia|cuda[-_](?:toolkit|repo|drivers)|[hab][12]00|-cuda",
     re.IGNORECASE,
 )
+_QUOTING: Final = re.compile(r"[\"'\\#]")
 _VARIABLE_USE: Final = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 
 
@@ -31,7 +32,7 @@ def is_shell(name: str) -> bool:
 def as_python(text: str) -> str:
     """Return Python that sets the same variables as the script and calls the same tools, line by line."""
     used = set(_VARIABLE_USE.findall(text))
-    for_all = not _KNOWS_VENDOR.search(text)
+    for_all = "nv" in text and not _KNOWS_VENDOR.search(text)  # the search takes as long as the rest
     lines = ["; ".join([*_assignments(line, used), *(_tools(line) if for_all else ())]) for line in text.splitlines()]
     first = next((number for number, line in enumerate(lines) if line), 0)
     if lines:
@@ -50,7 +51,7 @@ def _assignments(line: str, used: set[str]) -> list[str]:
     if not match:
         return []
     try:
-        words = shlex.split(match["rest"], comments=True)
+        words = _words(match["rest"])
     except ValueError:  # an open quote: the string continues on the next line
         words = match["rest"].split("#")[0].split()
     found: list[str] = []
@@ -61,3 +62,8 @@ def _assignments(line: str, used: set[str]) -> list[str]:
         if assignment[1] not in used:  # a variable that the script itself reads is not for torch
             found.append(f"os.environ[{assignment[1]!r}] = {assignment[2]!r}")
     return found
+
+
+def _words(text: str) -> list[str]:
+    """Split a line of a script into words; `shlex` reads character by character, so only where the line has quotes or a comment."""
+    return shlex.split(text, comments=True) if _QUOTING.search(text) else text.split()

@@ -5,12 +5,12 @@ imported name in the conditions around the match is a vendor check, and whether 
 Few matches need it, so the files are parsed again instead of storing more facts about every file.
 """
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from rocsolid.lint.deferred_files import whole_word
 from rocsolid.lint.parse import read_source
 from rocsolid.model.source import Assignment, Site, Source, SourceMatch
 from rocsolid.rules.source.vendors import is_for_one_vendor, is_vendor_entry, is_vendor_specific, uses_of, vendor_checks
@@ -78,13 +78,12 @@ class VendorGuards:
         """The file itself, if it may use the name, and the files that mention the name and its module or package."""
         module = self.files[display_path][1] if display_path in self.files else ""
         words = [part.encode() for part in module.split(".")[-2:]]
-        pattern, wanted = re.compile(rb"\b" + name.encode() + rb"\b"), name.encode()
+        pattern = whole_word(name)
         return [
             file
             for file in self.files
-            if wanted in (text := self._text(file))
+            if pattern.search(text := self._text(file))
             and (file == display_path or any(word in text for word in words))
-            and pattern.search(text)
         ]
 
     def _excludes_amd(self, use: Site | Assignment, source: Source, file: str, name: str, depth: int) -> bool:

@@ -15,7 +15,7 @@ _OTHER_VENDORS = frozenset(
     """.split()  # noqa: SIM905 - forty quoted strings would take forty lines
 )
 
-_FIELDS_WITHOUT_NODES = frozenset({"ctx", "op", "ops", "id", "attr", "arg", "kind", "type_comment"})
+_FIELDS_WITHOUT_NODES = frozenset({"ctx", "op", "ops", "id", "attr", "arg", "kind", "type_comment", "kwd_attrs"})
 _FIELDS_WITH_NODES: dict[type, tuple[str, ...]] = {}
 
 
@@ -180,6 +180,7 @@ class Source:
     with_items: Sequence[WithItem]
     loops: Sequence[Site]  # each `for`
     conditions: Sequence[Site]  # conditions of if, while, assert and conditional expressions
+    statements: Sequence[ast.expr]  # the expressions that are statements, such as calls whose result is not used
     branches: Sequence[ast.If | ast.While | ast.Assert | ast.IfExp]  # the nodes of these conditions, in the same order
     returns: Sequence[Site]
 
@@ -222,12 +223,13 @@ def child_nodes(node: ast.AST) -> list[ast.AST]:
     kind = type(node)
     fields = _FIELDS_WITH_NODES.get(kind)
     if fields is None:
-        fields = _FIELDS_WITH_NODES[kind] = tuple(name for name in node._fields if name not in _FIELDS_WITHOUT_NODES)
+        names = () if kind in (ast.Global, ast.Nonlocal) else node._fields
+        fields = _FIELDS_WITH_NODES[kind] = tuple(name for name in names if name not in _FIELDS_WITHOUT_NODES)
     found: list[ast.AST] = []
     for name in fields:
         value = getattr(node, name, None)
         if value.__class__ is list:
-            found += [v for v in value if isinstance(v, ast.AST)]
+            found += [v for v in value if v is not None] if None in value else value
         elif isinstance(value, ast.AST):
             found.append(value)
     return found
@@ -245,10 +247,10 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 def full_name(node: ast.AST | None, aliases: Mapping[str, str]) -> str:
     """The dotted name of an expression. If its first part is an imported name, that part is replaced by its full name."""
     name = ""
-    while isinstance(node, ast.Attribute):
+    while node.__class__ is ast.Attribute:
         name = f".{node.attr}{name}"
         node = node.value
-    if isinstance(node, ast.Name):
+    if node.__class__ is ast.Name:
         return aliases.get(node.id, node.id) + name
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
         return "super()" + name

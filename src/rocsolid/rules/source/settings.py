@@ -21,6 +21,7 @@ _SETTING_WORDS: Final = ("inductor", "dynamo", "functorch", "compiler", "experim
 COMPILE_NAMES: Final = ("torch.compile", "torch.compiler.compile")
 # Usual names of these modules, for code snippets that do not show their imports.
 _USUAL_MODULE_NAMES: Final = {"inductor_config": "torch._inductor.config", "dynamo_config": "torch._dynamo.config"}
+_CONFIG_PREFIXES: Final = tuple(f"{module}." for module in (*CONFIG_MODULES, *_USUAL_MODULE_NAMES))
 MODES: Final = frozenset({"default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite"})
 
 
@@ -62,6 +63,8 @@ def config_setting(name: str) -> tuple[str, str]:
 
     Two empty strings for names that are no settings.
     """
+    if not name.startswith(_CONFIG_PREFIXES):
+        return "", ""
     first, _, rest = name.partition(".")
     full = f"{_USUAL_MODULE_NAMES[first]}.{rest}" if first in _USUAL_MODULE_NAMES else name
     for module, owner in CONFIG_MODULES.items():

@@ -20,9 +20,10 @@ VALUE_READS: Final = ("item", "tolist", "cpu", "numpy")
 # If an object has one of these words in its name, it is probably not a GPU tensor.
 _CPU_WORDS: Final = frozenset({"np", "numpy", "cpu", "host", "config", "cfg", "df", "pd", "json", "args"})
 _CONVERSIONS: Final = ("float", "int", "bool")
-_REDUCTIONS: Final = frozenset(
+REDUCTIONS: Final = frozenset(
     {"sum", "max", "min", "mean", "norm", "any", "all", "amax", "amin", "argmax", "argmin", "prod", "std", "var"}
 )
+_DECIDED_BY_CALLS: Final = frozenset({ast.Call, ast.BoolOp, ast.UnaryOp})
 _BOOLEAN_FUNCTIONS: Final = frozenset(f"torch.{name}" for name in ("any", "all", "equal", "allclose", "is_nonzero"))
 
 
@@ -44,7 +45,7 @@ def number_conversions(source: Source) -> Iterator[Site]:
 
 
 def _is_reduction(source: Source, node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _REDUCTIONS:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in REDUCTIONS:
         return False
     name = source.resolve(node.func)
     return name.startswith("torch.") or _is_tensor_method(node, name)
@@ -101,6 +102,8 @@ def tensor_branches(source: Source) -> tuple[Site, ...]:
 
 def _tensor_branches(source: Source) -> Iterator[Site]:
     for site in source.conditions:
+        if type(site.node) not in _DECIDED_BY_CALLS:
+            continue
         for call in _deciding_calls(site.node):
             name = source.resolve(call.func)
             method = name.rpartition(".")[2]

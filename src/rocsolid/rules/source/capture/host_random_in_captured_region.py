@@ -57,6 +57,7 @@ _GENERATOR_STATE = frozenset(
     }
 )
 _CPU_RANDOM = ("random.", "numpy.random.")
+_OWNERS = ("torch.", "time.", *_CPU_RANDOM)
 _CLOCK = frozenset({"time.time", "time.perf_counter", "time.monotonic", "time.time_ns", "time.perf_counter_ns"})
 
 
@@ -66,6 +67,8 @@ def check(source: Source) -> Iterator[SourceMatch]:
         return
     for sites in source.calls.values():
         for site in sites:
+            if not site.name.startswith(_OWNERS):
+                continue
             if site.name in _GENERATOR_STATE:
                 why = "Before torch 2.10, using the GPU generator's state in a capture is an error. From 2.10 on, the state becomes a constant of the graph."
                 fix = "Read or set the state before the capture, and let kernels draw their random numbers on the GPU."

@@ -29,7 +29,7 @@ such checks are usually for: bfloat16 and FP8.
 import ast
 import operator
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -176,7 +176,7 @@ def _expressions(source: Source) -> Iterator[Site]:
     """Conditions, returned values, assigned values, and the arguments of calls that are statements, except of those that only print."""
     yield from source.conditions
     yield from source.returns
-    statements = {id(node.value) for node in _statements(source.tree.body) if isinstance(node, ast.Expr)}
+    statements = set(map(id, source.statements))
     for sites in source.calls.values():
         for site in sites:
             if id(site.node) in statements and site.name.rpartition(".")[2] not in _PRINTING:
@@ -185,17 +185,6 @@ def _expressions(source: Source) -> Iterator[Site]:
     for assignment in source.assignments:
         if assignment.value is not None:
             yield Site(assignment.value, "", assignment.scope, assignment.block)
-
-
-def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Every statement, without the expressions in it."""
-    waiting = list(body)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-            inner = getattr(node, field, ())
-            waiting += inner if isinstance(inner, list) else ()
 
 
 def _misleading_on(node: ast.Compare | ast.Call, scope: Scope, source: Source) -> list[str]:

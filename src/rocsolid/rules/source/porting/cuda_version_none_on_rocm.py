@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from rocsolid.model.evidence import issue
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Site, Source, SourceMatch, walk
+from rocsolid.model.source import Site, Source, SourceMatch
 from rocsolid.rules.source.syntax import condition_of, handles_errors, source_text
 from rocsolid.rules.source.vendors import checks_vendor, match_on_rocm
 
@@ -76,7 +76,7 @@ def _expressions(source: Source) -> Iterator[Site]:
             block = block.parent
         yield Site(site.node, "", site.scope, block)
     yield from source.returns
-    statements = {id(node.value) for node in walk(source.tree) if isinstance(node, ast.Expr)}
+    statements = set(map(id, source.statements))
     yield from (site for sites in source.calls.values() for site in sites if id(site.node) in statements)
     for assignment in source.assignments:
         if assignment.value is not None:

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Site, Source, SourceMatch
+from rocsolid.model.source import Site, Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import literal, source_text
 from rocsolid.rules.source.vendors import checks_vendor, match_on_rocm
 
@@ -53,14 +53,16 @@ _NAME = "torch.cuda.get_device_name"
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """`"H100" in name`, where `name` is the device's name or a variable with it, in a file that names no model of AMD."""
-    if "get_device_name" not in source.text or _KNOWS_AMD.search(source.text):
+    if "get_device_name" not in source.text:
         return
     sites = [*source.conditions, *source.returns]
     sites += [Site(a.value, "", a.scope, a.block) for a in source.assignments if a.value is not None]
     names = {a.name for a in source.assignments if a.value is not None and _is_device_name(a.value, set(), source)}
     reported: set[int] = set()
     for site in sites:
-        checks = [n for n in ast.walk(site.node) if isinstance(n, ast.Compare) and _names_a_model(n, names, source)]
+        checks = [n for n in walk(site.node) if isinstance(n, ast.Compare) and _names_a_model(n, names, source)]
+        if checks and _KNOWS_AMD.search(source.text):
+            return
         if checks and id(checks[0]) not in reported and not checks_vendor(site.node, source, models=False):
             reported.add(id(checks[0]))
             at = Site(checks[0], "", site.scope, site.block)
