@@ -471,6 +471,8 @@ def test_passes_are_tried_only_for_models_that_they_change() -> None:
     assert left(BertLayer().bfloat16(), x) == {MERGED_PROJECTIONS, OWN_ATTENTION}
     assert left(Narrow().bfloat16(), x) == {SPLIT_PRODUCTS}
     assert left(nn.ReLU(), x) == set()
+    assert left(functional.linear, x, torch.randn(32).bfloat16()) == set(), "a weight may be a vector"
+    assert left(torch.mm, torch.randn(4, 1024).to_sparse(), torch.randn(1024, 5)) == set()
     assert left(torch.addmm, x[0, :, 0], torch.randn(4, 1024).bfloat16(), torch.randn(1024, 5).bfloat16()) == {
         SPLIT_PRODUCTS
     }

@@ -88,12 +88,22 @@ class SuitableCalls(TorchFunctionMode):  # type: ignore[misc]
 def _suitable(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Iterator[str]:
     if function is torch.nn.functional.scaled_dot_product_attention:
         yield ATTENTION
-        if suits_own_attention(args, kwargs):
+        if _are_dense([*args, *kwargs.values()]) and suits_own_attention(args, kwargs):
             yield OWN_ATTENTION
-    elif function is torch.nn.functional.linear and len(args) > 1 and args[0].dim() > 0:
-        if suits_splitting(args[0].flatten(0, -2) if args[0].dim() > 1 else args[0][None], args[1].t()):
-            yield SPLIT_PRODUCTS
-    elif function in (torch.addmm, torch.mm, torch.matmul) and not kwargs:
-        a, b = args[-2:]
-        if a.dim() == b.dim() == 2 and suits_splitting(a, b):  # noqa: PLR2004 - matrices
-            yield SPLIT_PRODUCTS
+    elif function in _PRODUCTS and not kwargs and _are_dense(args):
+        a, b = args[:2] if function is torch.nn.functional.linear else args[-2:]
+        if b.dim() == 2 and 0 < a.dim() and a.shape[-1] > 0:  # noqa: PLR2004 - a matrix
+            rows = a.reshape(-1, a.shape[-1])
+            if suits_splitting(rows, b.t() if function is torch.nn.functional.linear else b):
+                yield SPLIT_PRODUCTS
+
+
+_PRODUCTS: Final = (torch.nn.functional.linear, torch.addmm, torch.mm, torch.matmul)
+
+
+def _are_dense(args: Iterable[Any]) -> bool:
+    """Return whether all tensors are plain ones: neither nested or sparse, nor of a subclass that computes in its own way."""
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    return all(
+        type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided for x in tensors
+    ) and not any(x.is_nested for x in tensors)
