@@ -92,13 +92,20 @@ def _suitable(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Iterator[s
             yield OWN_ATTENTION
     elif function in _PRODUCTS and not kwargs and _are_dense(args):
         a, b = args[:2] if function is torch.nn.functional.linear else args[-2:]
-        if b.dim() == 2 and 0 < a.dim() and a.shape[-1] > 0:  # noqa: PLR2004 - a matrix
+        if b.dim() == 2 and a.dim() > 0 and a.shape[-1] > 0:  # noqa: PLR2004 - a matrix
             rows = a.reshape(-1, a.shape[-1])
             if suits_splitting(rows, b.t() if function is torch.nn.functional.linear else b):
                 yield SPLIT_PRODUCTS
 
 
-_PRODUCTS: Final = (torch.nn.functional.linear, torch.addmm, torch.mm, torch.matmul)
+_PRODUCTS: Final = (
+    torch.nn.functional.linear,
+    torch.addmm,
+    torch.mm,
+    torch.matmul,
+    torch.Tensor.matmul,
+    torch.Tensor.__matmul__,
+)
 
 
 def _are_dense(args: Iterable[Any]) -> bool:
