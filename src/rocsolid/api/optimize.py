@@ -23,6 +23,7 @@ from rocsolid.numerics import Tolerance, limits_for
 from rocsolid.optimize.attention import ATTENTION, FLASH
 from rocsolid.optimize.autocast import AUTOCAST, has_bfloat16_instructions
 from rocsolid.optimize.child_race import NoChildRace, race_in_child
+from rocsolid.optimize.exact_numerics import exact_options
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.first_call import FirstCall
 from rocsolid.optimize.form_race import TriedSetting
@@ -103,8 +104,8 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         artefacts: folder in which compiled code is saved for the next process; by default a folder in the user's cache.
         rtol: allowed relative difference of each element from eager; depends on the dtype when left out.
         atol: allowed absolute difference of each element from eager.
-        limit: relative L2 difference from eager that is accepted without comparing with higher precision. With it, the decode step
-            of `generate` of transformers is compiled, too.
+        limit: relative L2 difference from eager that is accepted without comparing with higher precision. For `generate` of
+            transformers: how much the logits of a compiled decode step may differ; without it they have to be bitwise equal.
         race_in: where all forms are built and measured: 'child' (a child process, if the model can be pickled), 'process' (this
             one), or 'auto': a child process for a model on a GPU. The report says where it was, and why.
         progress: True shows on stderr what is tried, how far it is and the best so far; a function is called with each `rs.Step`.
@@ -230,17 +231,22 @@ def _capture_function(function: Callable[..., Any], **options: Any) -> Captured:
 
 
 def _compile_for_fixed_sizes(
-    model: Any, *, profile: str, plan: Plan | str | Path | None, deadline_s: float | None
+    model: Any, *, exact: bool, profile: str, plan: Plan | str | Path | None, deadline_s: float | None
 ) -> Any:
+    """Return the compiled model; None if there is no time for it, or if this torch cannot compile with the numerics of eager."""
+    options = exact_options() if exact else None
+    if deadline_s == 0 or options == {}:
+        return None
     selected = select_plan(profile, plan, quick_environment())
-    return compile_with_plan(selected, model, deadline_s=deadline_s or _COMPILE_DEADLINE_S, dynamic=False)
+    deadline_s = _COMPILE_DEADLINE_S if deadline_s is None else deadline_s
+    return compile_with_plan(selected, model, deadline_s=deadline_s, dynamic=False, options=options)
 
 
 def _optimize_program(
     program: Any,
     capture_function: Callable[..., Captured],
     optimize_part: Callable[[Any], Any],
-    compile_model: Callable[[Any], Any],
+    compile_model: Callable[..., Any],
     limit: float | None,
 ) -> Any:
     """Optimize a program of another library that makes several calls of models; None if this is none."""

@@ -7,9 +7,11 @@ something needs the loop, such as stopping criteria of the user.
 """
 
 import inspect
+import logging
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -29,6 +31,7 @@ _SPARE: Final = 8  # a capture repeats the step after it was done, and writes be
 _MAX_KEPT_CACHES: Final = 8
 _MAX_CHOICES: Final = 4  # ways to choose a token that have a graph
 _MAX_SEEN: Final = 64
+_COMPARED_STEPS: Final = 64  # of the compiled model
 _MAX_PREFILL_TOKENS: Final = 1024  # of all rows; a longer prompt keeps the GPU busy without a graph
 _MODES: Final = ("greedy_search", "sample")
 _ATTENTION: Final = ("sdpa", "eager")
@@ -54,13 +57,14 @@ def optimize_generate(
     model: Any,
     capture: Capture,
     *,
-    compile_model: Callable[[Any], Any] | None = None,
+    compile_model: Callable[..., Any] | None = None,
     limit: float | None = None,
     devices: Sequence[str] = ("cuda",),
 ) -> Any:
     """Return the model with a faster `generate`.
 
-    With a `limit`, decode steps use the compiled model if its logits differ from those of eager by at most so much, relative L2.
+    Decode steps use what `compile_model` returns if its logits are bitwise those of eager in many steps. With a `limit`, they may differ
+    by at most so much, relative L2. `compile_model(model, exact=)` learns whether its results have to be those of eager.
     `devices` are the types of device on which `capture` makes graphs.
     """
     if _has_adapters(model):  # its `generate`, `explain` and `undo` are those of the model inside
@@ -78,7 +82,8 @@ def optimize_generate(
             "fix: upgrade transformers, or pass example inputs: rs.optimize(model, example)"
         )
         raise UsageError(msg)
-    compiled_step = _CompiledStep(model, compile_model(model), limit) if compile_model and limit is not None else None
+    compiled = compile_model(model, exact=limit is None) if compile_model is not None else None
+    compiled_step = _CompiledStep(model, compiled, limit) if compiled is not None else None
     return wrap_module(_Generation(model, capture, compiled_step, devices), GeneratingModel, ("explain", "undo"))
 
 
@@ -417,9 +422,13 @@ class _Generation:
 
 
 class _CompiledStep:
-    """The compiled model for decode steps. For each size of cache it is compiled and compared with eager once."""
+    """The compiled model for decode steps. For each size of cache it is compiled and compared with eager once.
 
-    def __init__(self, model: Any, compiled: Any, limit: float) -> None:
+    Without a limit the logits have to be bitwise those of eager. A single value that is rounded differently changes all logits by about as
+    much as their dtype rounds, which is enough for another token where two are nearly equal. So many steps are compared.
+    """
+
+    def __init__(self, model: Any, compiled: Any, limit: float | None) -> None:
         self._model = model
         self._compiled = compiled
         self._limit = limit
@@ -428,16 +437,14 @@ class _CompiledStep:
 
     def compiled_or_plain(self, slot: "_Slot", tokens: Any, inputs: dict[str, Any]) -> Any:
         """Compare the logits of the next step, and return the compiled model if they are close enough; else the plain one."""
-        named = model_inputs({**inputs, token_name(slot.outer): tokens[:, -1:]})
         size = f"{slot.rows} × {slot.bucket}"
         used = False
         with self._lock:
             _log.info("%s: compiling the decode step for a cache of %s tokens", type(self._model).__name__, size)
             try:
-                want, got = (self._logits(model, slot, named) for model in (self._model, self._compiled))
-                error = relative_error(got, want)
-                used = error <= self._limit
-                found = f"relative error {error:.1e} against eager, {self._limit:g} is allowed"
+                limit = self._limit
+                compare = self._compare_exactly if limit is None else partial(self._compare_with_limit, limit)
+                used, found = compare(slot, tokens[:, -1:], inputs)
             except Exception as failure:  # noqa: BLE001 - of a compiler or library; the plain model has worked before
                 found = f"{type(failure).__name__}: {first_line(failure)}"
             fallbacks = self._compiled.rocsolid.report().eager if hasattr(self._compiled, "rocsolid") else ()
@@ -445,7 +452,8 @@ class _CompiledStep:
                 used, found = False, f"it runs in eager: {fallbacks[-1]}"
             self._results[size] = used, found
         if not used:
-            _log.warning(
+            _log.log(
+                logging.INFO if self._limit is None else logging.WARNING,
                 "%s: the decode step for a cache of %s tokens is not compiled: %s",
                 type(self._model).__name__,
                 size,
@@ -453,12 +461,32 @@ class _CompiledStep:
             )
         return self._compiled if used else self._model
 
+    def _compare_with_limit(self, limit: float, slot: "_Slot", token: Any, inputs: dict[str, Any]) -> tuple[bool, str]:
+        error = relative_error(*(self._logits(x, slot, token, inputs) for x in (self._compiled, self._model)))
+        return error <= limit, f"relative error {error:.1e} against eager, {limit:g} is allowed"
+
+    def _compare_exactly(self, slot: "_Slot", token: Any, inputs: dict[str, Any]) -> tuple[bool, str]:
+        words = self._model.config.get_text_config(decoder=True).vocab_size
+        others = torch.randint(words, (_COMPARED_STEPS, *token.shape), generator=torch.Generator().manual_seed(0))
+        others[0] = token
+        for step, tokens in enumerate(others.to(token.device), 1):
+            want, got = (self._logits(model, slot, tokens, inputs) for model in (self._model, self._compiled))
+            if not torch.equal(got, want):
+                error = relative_error(got, want)
+                steps = f"in step {step} of {_COMPARED_STEPS}"
+                return (
+                    False,
+                    f"the logits differ from eager's {steps}, relative error {error:.1e}; limit= allows a difference",
+                )
+        return True, f"the logits of {_COMPARED_STEPS} steps are bitwise those of eager"
+
     @staticmethod
-    def _logits(model: Any, slot: "_Slot", inputs: dict[str, Any]) -> Any:
+    def _logits(model: Any, slot: "_Slot", token: Any, inputs: dict[str, Any]) -> Any:
         """Return the logits of a step, which is undone."""
+        named = model_inputs({**inputs, token_name(slot.outer): token})
         lengths = [layer.cumulative_length.clone() for layer in slot.cache.layers]
         try:
-            return model(**inputs, past_key_values=slot.outer, return_dict=True).logits
+            return model(**named, past_key_values=slot.outer, return_dict=True).logits
         finally:
             for layer, length in zip(slot.cache.layers, lengths, strict=True):
                 layer.cumulative_length.copy_(length)
