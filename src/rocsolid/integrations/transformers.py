@@ -118,7 +118,7 @@ class GeneratingModel(WrappedModule):
         """Replace the cache that `generate` has made by a static one."""
         prepare = super()._prepare_cache_for_generation  # type: ignore[misc]
         result = prepare(*args, **kwargs)
-        given = inspect.signature(prepare).bind(*args, **kwargs).arguments
+        given = self.rocsolid.hook.bind(*args, **kwargs).arguments
         self.rocsolid.use_static_cache(given["generation_config"], given["model_kwargs"], given["generation_mode"])
         return result
 
@@ -158,6 +158,9 @@ class _Generation:
         self._compiled_step = compiled_step
         self._devices = devices
         self._lock = threading.Lock()
+        #: The parameters of the method in which `generate` makes its cache.
+        self.hook = inspect.signature(model._prepare_cache_for_generation)  # noqa: SLF001
+        self._layer_kinds: tuple[type, ...] = ()
         self._free: deque[_Slot] = deque()
         self._running = threading.local()
         self._undone = False
@@ -271,6 +274,13 @@ class _Generation:
                 self._seen_outputs.append(output.shape)
                 return "the shape of the encoder's output is new, and gets a graph when it is used again"
         return ""
+
+    def layer_kinds(self) -> tuple[type, ...]:
+        """Return the kind of each layer of a static cache for the model. Finding it takes longer than one decode step."""
+        count = getattr(self._model.config.get_text_config(decoder=True), "num_hidden_layers", 0)
+        if count != len(self._layer_kinds):
+            self._layer_kinds = tuple(map(type, _full_length_cache(self._model, 1).layers))
+        return self._layer_kinds
 
     def take(self, rows: int, length: int, encoder_length: int) -> "_Slot":
         """Return an empty static cache for so many rows and tokens, with its graph if there is one."""
@@ -565,9 +575,9 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
     """The cache of one call of `generate`: the layers of a slot, which is replaced by a larger one when it is full."""
 
     def __init__(self, generation: _Generation) -> None:
-        empty = _full_length_cache(generation.model, 1)
-        super(StaticCache, self).__init__(layers=empty.layers)
-        others = {type(layer).__name__ for layer in empty.layers if type(layer) is not StaticLayer}
+        kinds = generation.layer_kinds()
+        super(StaticCache, self).__init__(layers=[StaticLayer(max_cache_len=1) for _ in kinds])
+        others = {kind.__name__ for kind in kinds if kind is not StaticLayer}
         self.unsupported = f"the model has layers of another kind: {', '.join(sorted(others))}" if others else ""
         self._generation = generation
         self._has_encoder = bool(generation.model.config.is_encoder_decoder)
