@@ -337,6 +337,7 @@ class _Worker:
     def stop(self, why: str, outcome: str) -> None:
         """Note that this model ended the process, or that it has to be ended."""
         self.row |= {"outcome": outcome if "eager_s" in self.row else "eager fails", "message": why}
+        self.row["process_s"] = round(self.elapsed_s, 1)
         self._must_end = True
 
     def end(self) -> None:
