@@ -273,7 +273,10 @@ def serve(name: str, method: str, tokens: int, *, small: bool) -> None:
                 made.compile(program)
             for _ in range(_WARMUP_CALLS):
                 got = made.call(program).float()
-        about = {"setup_s": round(time.perf_counter() - begun, 1), "error": float((got - want).norm() / want.norm())}
+        about: dict[str, Any] = {
+            "setup_s": round(time.perf_counter() - begun, 1),
+            "error": float((got - want).norm() / want.norm()),
+        }
         if method == "rs.optimize":
             about["explain"] = str(program.explain()).splitlines()
     except Exception as failed:  # noqa: BLE001 - the failure of a method is a result

@@ -342,9 +342,11 @@ class _Worker:
 
     def end(self) -> None:
         """Kill it and the processes that it started."""
-        for kill in (lambda: os.killpg(self._process.pid or 0, signal.SIGKILL), self._process.kill):
-            with suppress(ProcessLookupError, PermissionError):
-                kill()
+        pid = self._process.pid
+        with suppress(ProcessLookupError, PermissionError):
+            if pid is not None:
+                os.killpg(pid, signal.SIGKILL)
+        self._process.kill()
         self._process.join(5)
         self.pipe.close()
 
@@ -362,7 +364,8 @@ def run(
     What looks like a defect is measured again in a new process, which no earlier model can have changed.
     """
     ends_at = time.monotonic() + (float("inf") if stop_after_s is None else stop_after_s)
-    waiting, again = list(models)[::-1], []
+    waiting = list(models)[::-1]
+    again: list[tuple[str, str]] = []
     idle: list[_Worker] = []
     running: dict[Any, _Worker] = {}
     try:
