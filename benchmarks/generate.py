@@ -2,8 +2,10 @@
 
     python -m benchmarks.generate
 
-A Llama of 12 layers with random weights in float32 and bfloat16, a prompt of 16 tokens, 64 new ones: greedily, with a compiled decode
-step, by sampling, and with a streamer. Rounds are interleaved. The time per token is that of a whole `generate`, prefill included, divided by the number of new tokens.
+A Llama of 12 layers with random weights in float32 and bfloat16, a prompt of 16 tokens, 64 new ones: greedily without a compiled decode
+step, with one that has the numerics of eager (`limit=0`), with one that may differ, by sampling, and with a streamer. Rounds are interleaved. The time per
+token is that of a whole `generate`, prefill included, divided by the number of new tokens. The time of a `generate` with one new token is
+what all others are without their decode steps.
 Prints a table for each dtype; `--json` prints one line of JSON instead.
 """
 
@@ -55,6 +57,7 @@ def measure(dtype: torch.dtype, *, new_tokens: int, rounds: int, layers: int, ro
     config = transformers.LlamaConfig(**{**LLAMA, "num_hidden_layers": layers}, eos_token_id=None, pad_token_id=0)
     model = transformers.LlamaForCausalLM(config).eval().to(device, dtype)
     fast = rs.optimize(copy.deepcopy(model))
+    exact = rs.optimize(copy.deepcopy(model), limit=0)
     compiled = rs.optimize(copy.deepcopy(model), limit=_LIMIT)
     prompt = torch.randint(1, 1000, (rows, 16), device=device)
     static = {"cache_implementation": "static", "disable_compile": True}
@@ -65,17 +68,18 @@ def measure(dtype: torch.dtype, *, new_tokens: int, rounds: int, layers: int, ro
         "eager": (model, {}),
         "eager, static cache": (model, static),
         "rs.optimize": (fast, {}),
-        "rs.optimize, compiled step": (compiled, {}),
+        "rs.optimize, limit=0": (exact, {}),
+        f"rs.optimize, limit={_LIMIT}": (compiled, {}),
         "rs.optimize, with an end token": (fast, never),
         "rs.optimize, streamer": (fast, {"streamer": _Streamer()}),
         "eager, sampling": (model, sampling),
         "rs.optimize, sampling": (fast, sampling),
     }
 
-    def generate(name: str) -> Any:
+    def generate(name: str, tokens: int = new_tokens) -> Any:
         chosen, options = ways[name]
         torch.manual_seed(1)
-        return chosen.generate(prompt, **{"max_new_tokens": new_tokens, "do_sample": False, **options})
+        return chosen.generate(prompt, **{"max_new_tokens": tokens, "do_sample": False, **options})
 
     started = time.perf_counter()
     first = generate("rs.optimize")
@@ -84,14 +88,17 @@ def measure(dtype: torch.dtype, *, new_tokens: int, rounds: int, layers: int, ro
     for _ in range(3):  # a prompt is captured with the second use of its length, and compared with eager in the third
         tokens = {name: generate(name).tolist() for name in ways}
     times: dict[str, list[float]] = {name: [] for name in ways}
+    one_token: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name in ways:
             times[name].append(_ms_per_token(partial(generate, name), new_tokens))
+            one_token[name].append(_ms_per_token(partial(generate, name, 1), 1))
     return {
         "dtype": str(dtype),
         "rows": rows,
         "new_tokens": new_tokens,
         "ms_per_token": {name: round(statistics.median(found), 3) for name, found in times.items()},
+        "ms_of_one_token": {name: round(statistics.median(found), 3) for name, found in one_token.items()},
         "same_tokens_as_eager": {
             name: found == tokens["eager, sampling" if "sampling" in name else "eager"]
             for name, found in tokens.items()
@@ -105,9 +112,9 @@ def measure(dtype: torch.dtype, *, new_tokens: int, rounds: int, layers: int, ro
 def _table(found: dict[str, Any]) -> str:
     same = {True: "yes", False: "no"}
     lines = [f"{found['dtype']}, rows: {found['rows']}, new tokens: {found['new_tokens']}"]
-    lines.append(f"{'':32}{'ms per token':>12}  same tokens as eager")
+    lines.append(f"{'':32}{'ms per token':>12}{'one token':>12}  same tokens as eager")
     lines += [
-        f"{name:32}{ms:12.3f}  {same[found['same_tokens_as_eager'][name]]}"
+        f"{name:32}{ms:12.3f}{found['ms_of_one_token'][name]:12.3f}  {same[found['same_tokens_as_eager'][name]]}"
         for name, ms in found["ms_per_token"].items()
     ]
     return "\n".join([*lines, f"first call: {found['first_call_s']} s", *found["explain"], ""])
@@ -120,9 +127,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--layers", type=int, default=LLAMA["num_hidden_layers"])
     parser.add_argument("--rows", type=int, default=1)
+    parser.add_argument("--dtype", nargs="*", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
     parser.add_argument("--json", action="store_true", help="print one line of JSON for each dtype")
     chosen = parser.parse_args()
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in (getattr(torch, name) for name in chosen.dtype):
         found = measure(
             dtype, new_tokens=chosen.new_tokens, rounds=chosen.rounds, layers=chosen.layers, rows=chosen.rows
         )

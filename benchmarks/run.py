@@ -39,6 +39,7 @@ class BenchmarkProcess:
         self.model, self.method = model, method
         self._device, self._dtype = device, dtype
         self._process: subprocess.Popen[str] | None = None
+        self.arguments: list[str] = []
         self.about: dict[str, Any] = {"failed": "not started in time"}
         self.rounds: list[float] = []
 
@@ -46,7 +47,7 @@ class BenchmarkProcess:
         """Start it."""
         device = self._device
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self.module, self.model, self.method, device, self._dtype],
+            [sys.executable, "-m", self.module, self.model, self.method, *(self.arguments or (device, self._dtype))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
-"""Which models of public libraries can be captured: small ones with random weights, each in a process of its own.
+"""Which models of public libraries can be captured: small ones with random weights, in processes that may crash.
 
     python -m benchmarks.zoo                                   # everything that is installed; continues an interrupted run
     python -m benchmarks.zoo --library timm --only 'vit*' --results /tmp/vit.jsonl
+    python -m benchmarks.zoo --jobs 12 --deadline 40 --stop-after 520   # on a GPU with 16 cores and 10 minutes
     python -m benchmarks.zoo --evidence evidence/zoo-on-cpu.json
 
 A model runs in eager, then through `rs.capture` with the defaults of its library: on a GPU as a graph, elsewhere with the record backend.
@@ -12,6 +13,7 @@ around the modules that were named. If it has a cache, then `use_cache=False` is
 import argparse
 import copy
 import fnmatch
+import gc
 import importlib
 import json
 import logging
@@ -25,6 +27,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +39,7 @@ OUTCOMES: Final = ("captured", "in segments", "refused", "wrong", "crashed", "hu
 _CALLS: Final = 4  # one that is captured, one that rocsolid compares itself, and replays
 _REPLAYS: Final = 2
 _MAX_SEGMENT_TRIES: Final = 6
+_MODELS_PER_WORKER: Final = 30
 Row = dict[str, Any]
 
 
@@ -244,8 +248,8 @@ def _optimized(model: Any, make: Callable[[], Any], device: str) -> Row:
     return {"outcome": "wrong" if wrong else form, "message": wrong, "s": round(time.perf_counter() - begun, 1)}
 
 
-def _child(pipe: Connection, library: str, name: str, *, optimize: bool) -> None:
-    """Measure one model in a forked process, and send the row."""
+def _serve(tasks: Connection, *, optimize: bool) -> None:
+    """Measure one model after the other in a forked process, and send their rows."""
     os.setsid()
     with Path(os.devnull).open("w") as nowhere:
         for stream in (1, 2):
@@ -254,60 +258,148 @@ def _child(pipe: Connection, library: str, name: str, *, optimize: bool) -> None
     logging.disable(logging.CRITICAL)
     from benchmarks.zoo_models import LIBRARIES
 
-    try:
-        row = measure(LIBRARIES[library][1](name), optimize=optimize, on_eager=pipe.send)
-    except Exception as error:  # noqa: BLE001 - a mistake of ours is a row, too
-        row = {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}
-    pipe.send(row)
-    pipe.close()
-    os._exit(0)
-
-
-def run(models: Sequence[tuple[str, str]], *, jobs: int, deadline_s: float, optimize: bool) -> Iterator[Row]:
-    """Measure each model in a forked process; yields rows as they come."""
-    context = multiprocessing.get_context("fork")
-    waiting = list(models)[::-1]
-    running: dict[Any, tuple[Any, Row, float]] = {}
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            ours, theirs = context.Pipe(duplex=False)
-            library, name = waiting.pop()
-            child = context.Process(target=_child, args=(theirs, library, name), kwargs={"optimize": optimize})
-            child.start()
-            theirs.close()
-            running[ours] = child, {"library": library, "model": name}, time.monotonic()
-        ready: list[Any] = wait([*running], timeout=0.5)
-        for pipe in ready:
-            child, row, begun = running.pop(pipe)
-            try:
-                row |= pipe.recv()
-            except EOFError:
-                child.join(5)
-                row |= _stopped(row, "crashed", f"the process ended with {child.exitcode}")
-            if "outcome" in row:
-                _end(child)
-                yield {**row, "process_s": round(time.monotonic() - begun, 1)}
-            else:  # it ran in eager
-                running[pipe] = child, row, begun
-        for pipe, (child, row, begun) in list(running.items()):
-            if time.monotonic() - begun > deadline_s:
-                del running[pipe]
-                _end(child)
-                yield row | _stopped(row, "hung", f"no result within {deadline_s:g} s")
-
-
-def _stopped(row: Row, outcome: str, message: str) -> Row:
-    return {"outcome": outcome if "eager_s" in row else "eager fails", "message": message}
-
-
-def _end(child: Any) -> None:
-    """Kill a child and the processes that it started."""
-    for kill in (lambda: os.killpg(child.pid, signal.SIGKILL), child.kill):
+    while True:
+        library, name = tasks.recv()
         try:
-            kill()
-        except (ProcessLookupError, PermissionError):
-            continue
-    child.join(5)
+            row = measure(LIBRARIES[library][1](name), optimize=optimize, on_eager=tasks.send)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours is a row, too
+            row = {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}
+        _free_memory()
+        tasks.send(row)
+
+
+def _free_memory() -> None:
+    import torch
+
+    torch.compiler.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        with suppress(RuntimeError):  # a CUDA error, which is in the row
+            torch.cuda.empty_cache()
+
+
+class _Worker:
+    """A forked process that measures models one after the other, so that it imports libraries and starts CUDA once."""
+
+    def __init__(self, *, optimize: bool) -> None:
+        context = multiprocessing.get_context("fork")
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), kwargs={"optimize": optimize})
+        self._process.start()
+        theirs.close()
+        self._measured = 0
+        self._must_end = False
+        self.model: tuple[str, str] = ("", "")
+        self.row: Row = {}
+        self._begun = 0.0
+
+    def begin(self, model: tuple[str, str]) -> None:
+        """Measure this model."""
+        self.model = model
+        self.row = {"library": model[0], "model": model[1]}
+        self._measured += 1
+        self._begun = time.monotonic()
+        with suppress(BrokenPipeError):
+            self.pipe.send(model)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has measured nothing before this model."""
+        return self._measured == 1
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether another process should measure the next model."""
+        return self._must_end or self._measured >= _MODELS_PER_WORKER or self.found_defect
+
+    @property
+    def found_defect(self) -> bool:
+        """Whether the row looks like a defect, of the model or of what an earlier one has left behind."""
+        row = self.row
+        bad = row.get("outcome") in ("wrong", "crashed", "hung") or "CUDA error" in row.get("message", "")
+        return bad or self._must_end
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long it has been measuring this model."""
+        return time.monotonic() - self._begun
+
+    def receive(self) -> None:
+        """Add to the row what the process has sent, or that it ended."""
+        try:
+            self.row |= self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._process.join(5)
+            self.stop(f"the process ended with {self._process.exitcode}", "crashed")
+        if "outcome" in self.row:
+            self.row["process_s"] = round(self.elapsed_s, 1)
+
+    def stop(self, why: str, outcome: str) -> None:
+        """Note that this model ended the process, or that it has to be ended."""
+        self.row |= {"outcome": outcome if "eager_s" in self.row else "eager fails", "message": why}
+        self.row["process_s"] = round(self.elapsed_s, 1)
+        self._must_end = True
+
+    def end(self) -> None:
+        """Kill it and the processes that it started."""
+        pid = self._process.pid
+        with suppress(ProcessLookupError, PermissionError):
+            if pid is not None:
+                os.killpg(pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.join(5)
+        self.pipe.close()
+
+
+def run(
+    models: Sequence[tuple[str, str]],
+    *,
+    jobs: int,
+    deadline_s: float,
+    optimize: bool,
+    stop_after_s: float | None = None,
+) -> Iterator[Row]:
+    """Measure each model in one of so many processes; yields rows as they come, and ends after `stop_after_s`.
+
+    What looks like a defect is measured again in a new process, which no earlier model can have changed.
+    """
+    ends_at = time.monotonic() + (float("inf") if stop_after_s is None else stop_after_s)
+    waiting = list(models)[::-1]
+    again: list[tuple[str, str]] = []
+    idle: list[_Worker] = []
+    running: dict[Any, _Worker] = {}
+    try:
+        while (waiting or again or running) and time.monotonic() < ends_at:
+            while (waiting or again) and len(running) < jobs:
+                while again and idle:  # it needs a new process
+                    idle.pop().end()
+                worker = idle.pop() if idle else _Worker(optimize=optimize)
+                running[worker.pipe] = worker
+                worker.begin((again or waiting).pop())
+            for worker in _finished(running, deadline_s):
+                del running[worker.pipe]
+                if worker.found_defect and not worker.is_new:
+                    again.append(worker.model)
+                else:
+                    yield worker.row
+                if worker.is_worn:
+                    worker.end()
+                else:
+                    idle.append(worker)
+    finally:
+        for worker in (*idle, *running.values()):
+            worker.end()
+
+
+def _finished(running: Mapping[Any, _Worker], deadline_s: float) -> list[_Worker]:
+    """Wait a moment; returns the workers that have a row, or should have one."""
+    ready: list[Any] = wait([*running], timeout=0.5)
+    for pipe in ready:
+        running[pipe].receive()
+    for worker in running.values():
+        if "outcome" not in worker.row and worker.elapsed_s > deadline_s:
+            worker.stop(f"no result within {deadline_s:g} s", "hung")
+    return [worker for worker in running.values() if "outcome" in worker.row]
 
 
 def installed(libraries: Iterable[str]) -> dict[str, str]:
@@ -360,7 +452,7 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> str:
 def page(records: Iterable[Mapping[str, Any]]) -> str:
     """The page of the docs: what became of every model, in each run."""
     intro = (
-        "Models of public libraries, shrunken and with random weights, each in a process of its own, through `rs.capture` with the "
+        "Models of public libraries, shrunken and with random weights, in child processes, through `rs.capture` with the "
         "defaults of its library. Replays with fresh inputs are compared with a separate eager copy of the model. "
         "*In segments* means captured with `eager_modules=` around the modules that are listed. "
         "A model that eager cannot run in this form does not count."
@@ -408,6 +500,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=["*"], help="patterns of model names, as in a shell")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=120.0, help="seconds for each model")
+    parser.add_argument("--stop-after", type=float, help="seconds, after which no more rows are written")
+    parser.add_argument(
+        "--first", type=Path, help="rows of another run: models that it did not capture are tried first"
+    )
     parser.add_argument("--optimize", action="store_true", help="also through rs.optimize")
     parser.add_argument(
         "--results", type=Path, default=Path("zoo.jsonl"), help="rows; models that are in it are skipped"
@@ -427,10 +523,16 @@ def main() -> None:
     ]
     models = [m for m in known if m not in done and any(fnmatch.fnmatch(m[1], only) for only in args.only)]
     models.sort(key=lambda model: zlib.crc32("/".join(model).encode()))  # so that an interrupted run is a sample
+    if args.first:
+        before = map(json.loads, args.first.read_text(encoding="utf-8").splitlines())
+        missed = {(x["library"], x["model"]) for x in before if x["outcome"] not in ("captured", "eager fails")}
+        models.sort(key=lambda model: model not in missed)
     _import_ahead(versions)
     begun = time.monotonic()
     with args.results.open("a", encoding="utf-8") as file:
-        found = run(models, jobs=args.jobs, deadline_s=args.deadline, optimize=args.optimize)
+        found = run(
+            models, jobs=args.jobs, deadline_s=args.deadline, optimize=args.optimize, stop_after_s=args.stop_after
+        )
         for count, row in enumerate(found, 1):
             rows.append(row)
             file.write(json.dumps(row, ensure_ascii=False) + "\n")

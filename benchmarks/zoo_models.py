@@ -18,7 +18,7 @@ _MAX_PARAMETERS: Final = 300_000_000
 _VOCABULARY: Final = 256
 _ROWS, _TOKENS = 2, 8
 _LAYERS_KEPT: Final = 2
-_NOT_GIVEN: Final = {"vocab_size": _VOCABULARY, "pad_token_id": 0}
+_NOT_GIVEN: Final = {"vocab_size": _VOCABULARY, "pad_token_id": 0, "head_dim": 16}
 
 # Config values of transformers by name, for a model of a few MB: a larger value is replaced.
 _SIZES: Final = (
@@ -52,7 +52,9 @@ def shrink(config: dict[str, Any], sizes: tuple[tuple[str, int], ...]) -> dict[s
     image = {"image_size": 4 * patch if isinstance(patch, int) else 64} if sizes is _SIZES else {}
     small: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        if key == "per_layer_config" and isinstance(value, dict):  # by the numbers of layers
+            small[key] = {index: one for index, one in value.items() if int(index) < len(kept)}
+        elif isinstance(value, dict) and all(isinstance(name, str) for name in value):
             small[key] = shrink(value, sizes)
         elif key in per_layer:
             small[key] = [value[index] for index in kept]

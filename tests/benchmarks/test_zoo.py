@@ -127,3 +127,5 @@ def test_sizes_and_layers_of_a_config_are_reduced() -> None:
     assert small["num_hidden_layers"] == 3
     assert (small["hidden_size"], small["text_config"], small["names"]) == (64, {"vocab_size": 5}, {0: "a"})
     assert small["image_token_id"] < 256
+    small = shrink({"num_hidden_layers": 9, "head_dim": None, "per_layer_config": {"1": {"a": 5}, "7": {}}}, _SIZES)
+    assert (small["head_dim"], small["per_layer_config"]) == (16, {"1": {"a": 5}})

@@ -607,7 +607,8 @@ def test_decode_step_is_compiled_for_each_size_of_cache(backend: str, name: str)
     pair = Pair(name, backend)
     compiler = "inductor" if backend == "device" else "aot_eager"
 
-    def compile_model(model: Any) -> Any:
+    def compile_model(model: Any, *, exact: bool) -> Any:
+        assert not exact
         return rs.compile(model, dynamic=False, backend=compiler)
 
     pair.fast = pair.optimize(copy.deepcopy(pair.plain), compile_model=compile_model, limit=1e-4)
@@ -626,7 +627,9 @@ def test_decode_step_is_compiled_for_each_size_of_cache(backend: str, name: str)
 )
 def test_compiled_step_that_is_wrong_is_not_used(backend: str, factor: float, reason: str) -> None:
     pair = Pair("llama", backend)
-    pair.fast = pair.optimize(copy.deepcopy(pair.plain), compile_model=lambda model: Changed(model, factor), limit=1e-3)
+    pair.fast = pair.optimize(
+        copy.deepcopy(pair.plain), compile_model=lambda model, **_: Changed(model, factor), limit=1e-3
+    )
     for _ in range(2):
         pair.same()
     assert pair.replays > 0
@@ -640,24 +643,62 @@ def test_compiled_step_that_runs_in_eager_is_not_called_compiled(backend: str) -
 
     pair = Pair("llama", backend)
     pair.fast = pair.optimize(
-        copy.deepcopy(pair.plain), compile_model=lambda model: rs.compile(model, backend=fails), limit=1e-3
+        copy.deepcopy(pair.plain), compile_model=lambda model, **_: rs.compile(model, backend=fails), limit=1e-3
     )
     pair.same()
     assert "unchanged  compiled step: cache 1 × 256:" in pair.explained()
 
 
-@pytest.mark.parametrize("limit", [None, 1e-3])
-def test_optimize_passes_on_the_limit(limit: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+class WrongForSomeTokens(torch.nn.Module):  # type: ignore[misc]
+    """A "compiled" model whose logits are wrong in one bit after some tokens."""
+
+    def __init__(self, model: Any, tokens: Any) -> None:
+        super().__init__()
+        self.model, self.tokens = model, tokens
+
+    def forward(self, **inputs: Any) -> Any:
+        result = self.model(**inputs)
+        wrong = (inputs["input_ids"][..., None] == self.tokens).any(-1, keepdim=True)
+        result.logits = torch.where(wrong, result.logits.nextafter(result.logits + 1), result.logits)
+        return result
+
+
+def test_with_a_limit_of_0_a_compiled_step_has_the_logits_of_eager(backend: str) -> None:
+    pair = Pair("llama", backend)
+    pair.fast = pair.optimize(
+        copy.deepcopy(pair.plain), compile_model=lambda model, exact: copy.deepcopy(model) if exact else None, limit=0
+    )
+    for rows in (1, 1, 3):
+        pair.same(pair.ids(rows), do_sample=rows > 1)
+    assert pair.replays > 0
+    for size in ("1 × 256", "3 × 256"):
+        assert (
+            f"optimized  compiled step: cache {size}: the logits of 64 steps are bitwise those of eager"
+            in pair.explained()
+        )
+
+
+def test_with_a_limit_of_0_a_compiled_step_that_differs_in_one_of_many_steps_is_not_used(backend: str) -> None:
+    pair = Pair("llama", backend)
+    ids = pair.ids()
+    generated = pair.plain.generate(ids, max_new_tokens=12, do_sample=False)[0].tolist()
+    others = torch.tensor(sorted({*range(64)} - {*generated}), device=pair.device)
+    pair.fast = pair.optimize(
+        copy.deepcopy(pair.plain), compile_model=lambda model, **_: WrongForSomeTokens(model, others), limit=0
+    )
+    pair.same(ids)
+    assert pair.replays > 0
+    assert "unchanged  compiled step: cache 1 × 256: the logits differ from eager's in step" in pair.explained()
+
+
+@pytest.mark.parametrize(("limit", "budget_s"), [(None, None), (1e-3, None), (0.0, None), (0.0, 0)])
+def test_optimize_passes_on_the_limit(
+    limit: float | None, budget_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr(integration, "optimize_generate", lambda *_, **options: given.update(options))
     model = Pair("llama", "record").plain
-    rs.optimize(model, limit=limit)
+    rs.optimize(model, limit=limit, budget_s=budget_s)
     assert given["limit"] == limit
-    assert isinstance(given["compile_model"](model), torch.nn.Module)
-
-
-def test_without_a_limit_nothing_is_compiled(backend: str) -> None:
-    pair = Pair("llama", backend)
-    pair.fast = pair.optimize(copy.deepcopy(pair.plain), compile_model=lambda _: pytest.fail("compiled"))
-    pair.same()
-    assert "compiled step" not in pair.explained()
+    compiled = given["compile_model"](model, exact=limit == 0)
+    assert compiled is None if budget_s == 0 else isinstance(compiled, torch.nn.Module)

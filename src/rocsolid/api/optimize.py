@@ -29,6 +29,7 @@ from rocsolid.optimize.first_call import FirstCall
 from rocsolid.optimize.form_race import TriedSetting
 from rocsolid.optimize.graph_passes import tried_passes
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
+from rocsolid.optimize.passes.eager_numerics import exact_options
 from rocsolid.optimize.progressive import Progressive
 from rocsolid.probe.pretended import pretended_chip
 from rocsolid.probe.quick_facts import quick_environment
@@ -108,7 +109,8 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         rtol: allowed relative difference of each element from eager; depends on the dtype when left out.
         atol: allowed absolute difference of each element from eager.
         limit: relative L2 difference from eager that is accepted without comparing with higher precision. With it, the decode step
-            of `generate` of transformers is compiled, too.
+            of `generate` of transformers is compiled, too, if its logits differ by at most so much; with 0 they have to be bitwise
+            equal in 64 steps.
         race_in: where all forms are built and measured: 'child' (a child process, if the model can be pickled), 'process' (this
             one), or 'auto': a child process for a model on a GPU. The report says where it was, and why.
         progress: True shows on stderr what is tried, how far it is and the best so far; a function is called with each `rs.Step`.
@@ -234,17 +236,22 @@ def _capture_function(function: Callable[..., Any], **options: Any) -> Captured:
 
 
 def _compile_for_fixed_sizes(
-    model: Any, *, profile: str, plan: Plan | str | Path | None, deadline_s: float | None
+    model: Any, *, exact: bool, profile: str, plan: Plan | str | Path | None, deadline_s: float | None
 ) -> Any:
+    """Return the compiled model; None if there is no time for it, or if this torch cannot compile with the numerics of eager."""
+    options = exact_options() if exact else None
+    if deadline_s == 0 or options == {}:
+        return None
     selected = select_plan(profile, plan, quick_environment())
-    return compile_with_plan(selected, model, deadline_s=deadline_s or _COMPILE_DEADLINE_S, dynamic=False)
+    deadline_s = _COMPILE_DEADLINE_S if deadline_s is None else deadline_s
+    return compile_with_plan(selected, model, deadline_s=deadline_s, dynamic=False, options=options)
 
 
 def _optimize_program(
     program: Any,
     capture_function: Callable[..., Captured],
     optimize_part: Callable[[Any], Any],
-    compile_model: Callable[[Any], Any],
+    compile_model: Callable[..., Any],
     limit: float | None,
 ) -> Any:
     """Optimize a program of another library that makes several calls of models; None if this is none."""

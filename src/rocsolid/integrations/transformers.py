@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -29,6 +30,7 @@ _SPARE: Final = 8  # a capture repeats the step after it was done, and writes be
 _MAX_KEPT_CACHES: Final = 8
 _MAX_CHOICES: Final = 4  # ways to choose a token that have a graph
 _MAX_SEEN: Final = 64
+_COMPARED_STEPS: Final = 64  # of the compiled model
 _MAX_PREFILL_TOKENS: Final = 1024  # of all rows; a longer prompt keeps the GPU busy without a graph
 _MODES: Final = ("greedy_search", "sample")
 _ATTENTION: Final = ("sdpa", "eager")
@@ -54,13 +56,14 @@ def optimize_generate(
     model: Any,
     capture: Capture,
     *,
-    compile_model: Callable[[Any], Any] | None = None,
+    compile_model: Callable[..., Any] | None = None,
     limit: float | None = None,
     devices: Sequence[str] = ("cuda",),
 ) -> Any:
     """Return the model with a faster `generate`.
 
-    With a `limit`, decode steps use the compiled model if its logits differ from those of eager by at most so much, relative L2.
+    With a `limit`, decode steps use what `compile_model` returns if its logits differ from eager's by at most so much, relative L2. With a
+    limit of 0 they have to be bitwise eager's in many steps, and `compile_model(model, exact=True)` is called.
     `devices` are the types of device on which `capture` makes graphs.
     """
     if _has_adapters(model):  # its `generate`, `explain` and `undo` are those of the model inside
@@ -78,7 +81,8 @@ def optimize_generate(
             "fix: upgrade transformers, or pass example inputs: rs.optimize(model, example)"
         )
         raise UsageError(msg)
-    compiled_step = _CompiledStep(model, compile_model(model), limit) if compile_model and limit is not None else None
+    compiled = compile_model(model, exact=limit == 0) if compile_model is not None and limit is not None else None
+    compiled_step = None if compiled is None or limit is None else _CompiledStep(model, compiled, limit)
     return wrap_module(_Generation(model, capture, compiled_step, devices), GeneratingModel, ("explain", "undo"))
 
 
@@ -113,7 +117,7 @@ class GeneratingModel(WrappedModule):
         """Replace the cache that `generate` has made by a static one."""
         prepare = super()._prepare_cache_for_generation  # type: ignore[misc]
         result = prepare(*args, **kwargs)
-        given = inspect.signature(prepare).bind(*args, **kwargs).arguments
+        given = self.rocsolid.hook.bind(*args, **kwargs).arguments
         self.rocsolid.use_static_cache(given["generation_config"], given["model_kwargs"], given["generation_mode"])
         return result
 
@@ -153,6 +157,9 @@ class _Generation:
         self._compiled_step = compiled_step
         self._devices = devices
         self._lock = threading.Lock()
+        #: The parameters of the method in which `generate` makes its cache.
+        self.hook = inspect.signature(model._prepare_cache_for_generation)  # noqa: SLF001
+        self._layer_kinds: tuple[type, ...] = ()
         self._free: deque[_Slot] = deque()
         self._running = threading.local()
         self._undone = False
@@ -266,6 +273,13 @@ class _Generation:
                 self._seen_outputs.append(output.shape)
                 return "the shape of the encoder's output is new, and gets a graph when it is used again"
         return ""
+
+    def layer_kinds(self) -> tuple[type, ...]:
+        """Return the kind of each layer of a static cache for the model. Finding it takes longer than one decode step."""
+        count = getattr(self._model.config.get_text_config(decoder=True), "num_hidden_layers", 0)
+        if count != len(self._layer_kinds):
+            self._layer_kinds = tuple(map(type, _full_length_cache(self._model, 1).layers))
+        return self._layer_kinds
 
     def take(self, rows: int, length: int, encoder_length: int) -> "_Slot":
         """Return an empty static cache for so many rows and tokens, with its graph if there is one."""
@@ -417,7 +431,11 @@ class _Generation:
 
 
 class _CompiledStep:
-    """The compiled model for decode steps. For each size of cache it is compiled and compared with eager once."""
+    """The compiled model for decode steps. For each size of cache it is compiled and compared with eager once.
+
+    With a limit of 0 the logits have to be bitwise those of eager. A single value that is rounded differently changes all logits by about as
+    much as their dtype rounds, which is enough for another token where two are nearly equal. So many steps are compared.
+    """
 
     def __init__(self, model: Any, compiled: Any, limit: float) -> None:
         self._model = model
@@ -428,16 +446,14 @@ class _CompiledStep:
 
     def compiled_or_plain(self, slot: "_Slot", tokens: Any, inputs: dict[str, Any]) -> Any:
         """Compare the logits of the next step, and return the compiled model if they are close enough; else the plain one."""
-        named = model_inputs({**inputs, token_name(slot.outer): tokens[:, -1:]})
         size = f"{slot.rows} × {slot.bucket}"
         used = False
         with self._lock:
             _log.info("%s: compiling the decode step for a cache of %s tokens", type(self._model).__name__, size)
             try:
-                want, got = (self._logits(model, slot, named) for model in (self._model, self._compiled))
-                error = relative_error(got, want)
-                used = error <= self._limit
-                found = f"relative error {error:.1e} against eager, {self._limit:g} is allowed"
+                limit = self._limit
+                compare = self._compare_exactly if limit == 0 else partial(self._compare_with_limit, limit)
+                used, found = compare(slot, tokens[:, -1:], inputs)
             except Exception as failure:  # noqa: BLE001 - of a compiler or library; the plain model has worked before
                 found = f"{type(failure).__name__}: {first_line(failure)}"
             fallbacks = self._compiled.rocsolid.report().eager if hasattr(self._compiled, "rocsolid") else ()
@@ -453,12 +469,32 @@ class _CompiledStep:
             )
         return self._compiled if used else self._model
 
+    def _compare_with_limit(self, limit: float, slot: "_Slot", token: Any, inputs: dict[str, Any]) -> tuple[bool, str]:
+        error = relative_error(*(self._logits(x, slot, token, inputs) for x in (self._compiled, self._model)))
+        return error <= limit, f"relative error {error:.1e} against eager, {limit:g} is allowed"
+
+    def _compare_exactly(self, slot: "_Slot", token: Any, inputs: dict[str, Any]) -> tuple[bool, str]:
+        words = self._model.config.get_text_config(decoder=True).vocab_size
+        others = torch.randint(words, (_COMPARED_STEPS, *token.shape), generator=torch.Generator().manual_seed(0))
+        others[0] = token
+        for step, tokens in enumerate(others.to(token.device), 1):
+            want, got = (self._logits(model, slot, tokens, inputs) for model in (self._model, self._compiled))
+            if not torch.equal(got, want):
+                error = relative_error(got, want)
+                steps = f"in step {step} of {_COMPARED_STEPS}"
+                return (
+                    False,
+                    f"the logits differ from eager's {steps}, relative error {error:.1e}; a larger limit= allows a difference",
+                )
+        return True, f"the logits of {_COMPARED_STEPS} steps are bitwise those of eager"
+
     @staticmethod
-    def _logits(model: Any, slot: "_Slot", inputs: dict[str, Any]) -> Any:
+    def _logits(model: Any, slot: "_Slot", token: Any, inputs: dict[str, Any]) -> Any:
         """Return the logits of a step, which is undone."""
+        named = model_inputs({**inputs, token_name(slot.outer): token})
         lengths = [layer.cumulative_length.clone() for layer in slot.cache.layers]
         try:
-            return model(**inputs, past_key_values=slot.outer, return_dict=True).logits
+            return model(**named, past_key_values=slot.outer, return_dict=True).logits
         finally:
             for layer, length in zip(slot.cache.layers, lengths, strict=True):
                 layer.cumulative_length.copy_(length)
@@ -537,9 +573,9 @@ class _BucketCache(StaticCache):  # type: ignore[misc]
     """The cache of one call of `generate`: the layers of a slot, which is replaced by a larger one when it is full."""
 
     def __init__(self, generation: _Generation) -> None:
-        empty = _full_length_cache(generation.model, 1)
-        super(StaticCache, self).__init__(layers=empty.layers)
-        others = {type(layer).__name__ for layer in empty.layers if type(layer) is not StaticLayer}
+        kinds = generation.layer_kinds()
+        super(StaticCache, self).__init__(layers=[StaticLayer(max_cache_len=1) for _ in kinds])
+        others = {kind.__name__ for kind in kinds if kind is not StaticLayer}
         self.unsupported = f"the model has layers of another kind: {', '.join(sorted(others))}" if others else ""
         self._generation = generation
         self._has_encoder = bool(generation.model.config.is_encoder_decoder)
