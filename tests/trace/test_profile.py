@@ -108,6 +108,7 @@ def test_a_workload_is_profiled_and_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")  # torch 2.11
 def test_a_trace_of_the_cpu_has_the_own_times_that_torch_profiler_reports(tmp_path: Path) -> None:
     import torch
     from torch.profiler import ProfilerActivity, profile
