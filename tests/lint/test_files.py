@@ -177,3 +177,11 @@ def test_a_file_that_has_nothing_to_do_with_gpus_is_counted_and_not_parsed(tmp_p
 def test_every_package_that_exists_only_for_cuda_makes_a_file_relevant() -> None:
     imports = [f"import {package}".encode() for package in cuda_only_import._PACKAGES]
     assert [line for line in imports if not is_relevant(line) or not may_match(line)] == []
+
+
+@pytest.mark.parametrize(("folder", "found"), [("ops", 1), ("backend/_kunlunxin", 0), ("metal", 0), ("sm90", 0)])
+def test_code_for_another_vendor_is_known_by_its_folder(tmp_path: Path, folder: str, found: int) -> None:
+    file = tmp_path / folder / "kernels.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("import torch\nfast = torch.cuda.get_device_capability() >= (9, 0)\n")
+    assert len(lint([tmp_path], Options(select=("SRC403",)), jobs=1, cache=None).findings) == found

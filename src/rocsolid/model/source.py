@@ -12,7 +12,8 @@ _OTHER_VENDORS = frozenset(
     """
     nvidia cuda cutlass cutedsl cute quack nvml flashinfer flashmla tensorrt trtllm ptx blackwell hopper marlin nvfp4 nvmath
     tma deepgemm cudnn nvshmem b12x sm70 sm80 sm89 sm90 sm100 sm103 sm110 sm120 sm12x fa4 musa xpu npu ascend hpu gaudi mps tpu
-    """.split()  # noqa: SIM905 - forty quoted strings would take forty lines
+    metal kunlunxin cambricon mthreads metax iluvatar
+    """.split()  # noqa: SIM905 - fifty quoted strings would take fifty lines
 )
 
 _FIELDS_WITHOUT_NODES = frozenset({"ctx", "op", "ops", "id", "attr", "arg", "kind", "type_comment", "kwd_attrs"})

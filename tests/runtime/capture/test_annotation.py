@@ -38,7 +38,7 @@ def marks(events: list[dict[str, Any]]) -> list[str]:
 def test_each_capture_is_written_with_shapes_modules_and_lines(target: Target, tmp_path: Path) -> None:
     model = target.module(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()))
     captured = target.capture(model, annotate=tmp_path / "captures")
-    for rows in (2, 3):
+    for rows in (2, 2, 3, 3):  # the first call of a process may import a library, and is then captured with the second
         x = target.randn(rows, 4)
         torch.testing.assert_close(captured(x), model(x))
 

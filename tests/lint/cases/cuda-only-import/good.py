@@ -1,10 +1,26 @@
+import flashinfer
+import pynvml
+
 try:
-    import pynvml
+    import cutlass
 except ImportError:
-    pynvml = None
+    cutlass = None
 
 
 def engine():
     import tensorrt
 
     return tensorrt.Builder()
+
+
+def second():
+    return 2
+
+
+def third():
+    return 3
+
+
+def memory():
+    pynvml.nvmlInit()
+    return flashinfer, cutlass

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import source as source_evidence
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Assignment, Source, SourceMatch
+from rocsolid.model.source import Assignment, Source, SourceMatch, walk
 from rocsolid.rules.source.captures import Capture, captures, replays
 from rocsolid.rules.source.syntax import match_at
 
@@ -71,10 +71,12 @@ def check(source: Source) -> Iterator[SourceMatch]:
                 or not _is_same_variable(assignment, capture, text)
             ):
                 continue
-            if any(
-                s.scope is assignment.scope and assignment.line < s.line and s.block is assignment.block
+            following = [
+                s
                 for s in graph_replays
-            ):
+                if s.scope is assignment.scope and assignment.line < s.line and s.block is assignment.block
+            ]
+            if following and not _buffer_is_filled(source, assignment, capture, text, following[0].line):
                 yield match_at(assignment, text, graph=capture.graph)
 
 
@@ -84,3 +86,23 @@ def _is_same_variable(assignment: Assignment, capture: Capture, text: str) -> bo
         return assignment.line > capture.site.line
     owner = capture.scope.enclosing_class
     return text.startswith("self.") and owner is not None and assignment.scope.enclosing_class is owner
+
+
+def _buffer_is_filled(source: Source, assignment: Assignment, capture: Capture, text: str, replay_line: int) -> bool:
+    """Whether the captured tensor was a view of a buffer into which new values are copied before the replay."""
+    earlier = [
+        getattr(other.node, "value", None)
+        for other in source.assignments
+        if other.scope is assignment.scope and other.line < capture.site.line and ast.unparse(other.target) == text
+    ]
+    buffers = _names(earlier[-1]) if earlier else set()
+    return any(
+        assignment.line < site.line < replay_line
+        and isinstance(site.call.func, ast.Attribute)
+        and not buffers.isdisjoint(_names(site.call.func.value))
+        for site in source.methods("copy_")
+    )
+
+
+def _names(node: ast.AST | None) -> set[str]:
+    return {part.id for part in walk(node) if isinstance(part, ast.Name)} if node is not None else set()

@@ -1,17 +1,18 @@
 """A file imports a CUDA-only package at its top.
 
 ## What it does
-Reports imports at module level, outside `try` and `if`, of packages that have no ROCm build.
+Reports imports at module level, outside `try` and `if`, of packages that have no ROCm build. Packages that AMD ports under the same
+name (flashinfer, apex) or that import everywhere (pynvml) are not among them.
 
 ## Why it matters
 On a machine with AMD GPUs the import fails. The whole module then cannot be imported, even by users who do not need
 the package.
 
 ## Example
-    import pynvml
+    import tensorrt
 
-    def memory():
-        pynvml.nvmlInit()
+    def engine():
+        return tensorrt.Builder()
 
     def parse(text):
         return text.split()
@@ -24,13 +25,12 @@ the package.
 
 ## Use instead
     try:
-        import pynvml
+        import tensorrt
     except ImportError:
-        pynvml = None
+        tensorrt = None
 
-    def memory():
-        if pynvml is not None:
-            pynvml.nvmlInit()
+    def engine():
+        return tensorrt.Builder() if tensorrt is not None else None
 
 ## When to allow it
 In a module that is imported only on NVIDIA.
@@ -57,7 +57,6 @@ RULE = Rule(
 )
 _PACKAGES = frozenset(
     {
-        "pynvml",
         "tensorrt",
         "torch_tensorrt",
         "cutlass",
@@ -67,14 +66,11 @@ _PACKAGES = frozenset(
         "flash_attn_3",
         "flash_attn_interface",
         "deep_gemm",
-        "flashinfer",
         "tensorrt_llm",
         "nvtx",
         "cudf",
         "cuml",
         "nvmath",
-        "apex_C",
-        "amp_C",
     }
 )
 
