@@ -18,7 +18,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "net.py").write_text(
         "import torch\ndef scale(x):\n    return x.item()\n@torch.compile\ndef step(x):\n    return x / scale(x)\n"
     )
-    (tmp_path / "broken.py").write_text("import torch, (:\n")
+    (tmp_path / "broken.py").write_text("from torch import compile, (:\n")
     return tmp_path
 
 

@@ -219,7 +219,7 @@ torch._inductor.config.group_fusion = True  # rocsolid: allow[dead-setting]
 def test_lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(LINTED)
-    Path("broken.py").write_text("import torch, (:\n")
+    Path("broken.py").write_text("from torch import compile, (:\n")
     record = lint([Path()], Options(), jobs=1, cache=None)
 
     check_golden("observe/lint", lint_text(record, Terminal()))

@@ -458,6 +458,6 @@ def test_an_image_is_no_option_of_the_container_tool(capsys: pytest.CaptureFixtu
 
 
 def test_only_processes_that_run_a_workload_import_from_the_current_folder() -> None:
-    """`python -m` does; `module_command` does not. `facts.py` runs the tests of a checkout."""
+    """`python -m` does; `module_command` does not. `gpu_cases.py` runs the tests of a checkout."""
     users = {f.name for f in (SOURCE / "rocsolid").rglob("*.py") if re.search(r'sys\.executable, "-m"', f.read_text())}
-    assert users == {"compile_in_child.py", "facts.py", "profile.py", "runner.py"}
+    assert users == {"compile_in_child.py", "gpu_cases.py", "profile.py", "runner.py"}

@@ -286,6 +286,18 @@ def test_a_name_of_another_program_is_not_reported(tmp_path: Path, name: str) ->
     assert names(run(tmp_path)) == []
 
 
+def test_a_capture_in_a_test_is_followed_within_the_tests_only(tmp_path: Path) -> None:
+    (tmp_path / "product.py").write_text("def total(x):\n    return x.sum().item()\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_product.py").write_text(
+        "import torch\nfrom product import total\n\n\ndef helper(x):\n    return x.max().item()\n\n\n"
+        "def test_total(x):\n    g = torch.cuda.CUDAGraph()\n    with torch.cuda.graph(g):\n        total(x)\n        helper(x)\n"
+    )
+    options = Options(select=("SRC201",), all_files=True)
+    found = lint([tmp_path], options, jobs=1, cache=None).findings
+    assert [Path(f.location.rpartition(":")[0]).name for f in found if f.facts["chain"]] == ["test_product.py"]
+
+
 def test_findings_outside_the_product_are_reported_with_all_files(tmp_path: Path) -> None:
     text = "import torch\ntorch._inductor.config.group_fusion = True\n"
     for file in ("a.py", "tests/helper.py", "src/test_a.py", "benchmarks/b.py", "examples/c.py", "scripts/d.py"):
@@ -305,7 +317,7 @@ def test_a_compile_in_a_test_says_nothing_about_the_product(tmp_path: Path) -> N
     (tmp_path / "test_model.py").write_text("import torch\nfrom model import forward\ntorch.compile(forward)\n")
 
     assert names(run(tmp_path)) == []
-    assert names(run(tmp_path, all_files=True)) == ["host-sync-in-compiled-region"]
+    assert names(run(tmp_path, all_files=True)) == []
 
 
 def test_a_rule_that_is_off_by_default_can_be_selected(tmp_path: Path) -> None:

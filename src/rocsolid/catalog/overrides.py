@@ -24,6 +24,8 @@ OTHER_VARIABLES: Final = frozenset(
         "DEBUG",
         "NATIVE",
         "TRIAL",
+        "GPU_CASES",
+        "GPU_CASES_DEADLINE",
         "RUN_BEST_EFFORT",
         "RUN_PROFILE",
         "RUN_PLAN",

@@ -5,7 +5,7 @@ and includes every function that this one calls, directly or through others.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
@@ -52,13 +52,18 @@ class CallGraph:
     """
 
     def __init__(
-        self, files: Mapping[str, FileFacts], deferred: DeferredFiles, starts: AbstractSet[str] | None = None
+        self,
+        files: Mapping[str, FileFacts],
+        deferred: DeferredFiles,
+        starts: AbstractSet[str] | None = None,
+        tests: AbstractSet[str] = frozenset(),
     ) -> None:
-        """`starts` are the files in which regions may start; None: all."""
+        """`starts` are the files in which regions may start; None: all. Regions that start in `tests` end in them."""
         self.files = dict(files)
         self.deferred = deferred
         self.starting_files = [(file, facts) for file, facts in files.items() if starts is None or file in starts]
         self.starts = {file for file, _ in self.starting_files}
+        self.tests = tests
         # What is passed to other functions, by their names, with the file that passes it.
         self.passed: dict[str, list[tuple[str, PassedFunction]]] = {}
         for file, facts in self.starting_files:
@@ -71,9 +76,20 @@ class CallGraph:
 
     def find_reachable_functions(self) -> None:
         """Follow the calls from the start of every region, and store the path to each function in `paths`."""
-        queue = deque(self._region_starts())
+        # What a test passes to the product chooses other branches than the product does, so regions of tests are followed last,
+        # and only within the tests.
+        product = [file for file in self.starting_files if file[0] not in self.tests]
+        tests = [file for file in self.starting_files if file[0] in self.tests]
+        self._follow(self._region_starts(product), frozenset())
+        self._follow(self._region_starts(tests), self.tests)
+
+    def _follow(self, starts: Iterable[tuple[FunctionRef, CallPath]], within: AbstractSet[str]) -> None:
+        """Store the paths of all functions that are reached; only of those in the files `within`, if there are any."""
+        queue = deque(starts)
         while queue:
             function_ref, path = queue.popleft()
+            if within and function_ref.file not in within:
+                continue
             key = (path.region, function_ref)
             if key in self.paths or len(path.chain) > _MAX_CHAIN_LENGTH:
                 continue
@@ -91,12 +107,12 @@ class CallGraph:
                     for callee in self.callees(function_ref, call.name):
                         queue.append((callee, CallPath(path.region, (*path.chain, self._label(callee)))))
 
-    def _region_starts(self) -> Iterator[tuple[FunctionRef, CallPath]]:
-        for file, facts in self.starting_files:
+    def _region_starts(self, files: Sequence[tuple[str, FileFacts]]) -> Iterator[tuple[FunctionRef, CallPath]]:
+        for file, facts in files:
             for start in facts.region_starts:
                 for function_ref in self._targets(file, start.scope, start.target):
                     yield function_ref, CallPath(start.region, (self._label(function_ref),))
-        for file, facts in self.starting_files:
+        for file, facts in files:
             for wrapper in facts.wrappers:
                 yield from self._passed_to_wrapper(file, wrapper)
             yield from self._called_in_captures(file, facts)

@@ -19,7 +19,7 @@ MAX_FILE_BYTES: Final = 20_000_000
 _RELEVANT: Final = (
     b"torch", b"cuda", b"triton", b"environ", b".item(", b".cpu(", b".numpy(", b".tolist(", b".compile(", b".replay(", b"rocm", b"amd",
     b"nvidia", b"hsa_", b"hip", b"gfx", b"warp", b"float8", b"miopen", b"nccl", b"rccl", b"getenv", b"putenv", b"import_module",
-    b"max-autotune", b"reduce-overhead", b"nvcc", b"nvtx", b"nvmath", b"tensorrt", b"cutlass", b"flash_attn", b"flashinfer",
+    b"max-autotune", b"reduce-overhead", b"nvcc", b"nvmath", b"tensorrt", b"cutlass", b"flash_attn", b"flashinfer",
     b"deep_gemm", b"cudf", b"cuml", b"rocsolid", b"tensor", b".shape", b".sum(", b".mean(", b".max(", b".min(",
     b".any(", b".all(", b".norm(", b".clamp(", b".view(",
 )  # fmt: skip
@@ -38,7 +38,7 @@ _MATCHING: Final = (
     b"device_capability", b"get_device_properties", b"get_device_name", b"shared_memory_per_block_optin", b"version.cuda", b"fnuz",
     b"scaled_mm", b"scaled_grouped_mm", b"warp_size", b"warpsize", b"threads_per_warp", b"warp_threads", b"begin_capture_to",
     b"get_graph_data", b"greencontext", b"gdsfile", b"gds_", b"nvidia-smi", b"nvcc", b"tensorrt", b"flash_attn_", b"deep_gemm",
-    b"nvtx", b"cudf", b"cuml", b"nvmath",
+    b"cudf", b"cuml", b"nvmath",
 )  # fmt: skip
 _MATCHING_PATTERNS: Final = tuple(
     map(

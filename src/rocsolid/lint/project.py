@@ -138,8 +138,9 @@ def _findings(
     rule_files = {file.rule.code: file for file in source_rules()}
     roles = {file.display_path: file.role for file in files}
     # A compile or a capture in a test says nothing about how the product runs.
-    starts = None if options.all_files else {path for path, role in roles.items() if not role}
-    graph = CallGraph(facts, deferred, starts)
+    product = {path for path, role in roles.items() if not role}
+    tests = {path for path, role in roles.items() if role == "test"}
+    graph = CallGraph(facts, deferred, None if options.all_files else product, tests)
     graph.find_reachable_functions()
     guards = VendorGuards({f.display_path: (f.path, f.module, f.package) for f in files if not f.role})
     set_by_project = {

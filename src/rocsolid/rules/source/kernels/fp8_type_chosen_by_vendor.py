@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from rocsolid.model.evidence import issue
 from rocsolid.model.finding import Rule, Severity
-from rocsolid.model.source import Source, SourceMatch
+from rocsolid.model.source import Source, SourceMatch, walk
 from rocsolid.rules.source.syntax import match_at, mentions, site_of, source_text
 from rocsolid.rules.source.vendors import is_true_on_rocm
 
@@ -68,6 +68,11 @@ def check(source: Source) -> Iterator[SourceMatch]:
             fnuz[0] != fnuz[1]
             and all(fp8)
             and is_true_on_rocm(node.test) is not None
-            and not mentions(node.test, _GPU_MODEL_WORDS)
+            and not any(mentions(test, _GPU_MODEL_WORDS) for test in _tests(node))
         ):
             yield match_at(site_of(source, node), source_text(node.test), underline=node.test)
+
+
+def _tests(node: ast.If | ast.IfExp) -> Iterator[ast.expr]:
+    """The condition and those of the branches inside."""
+    yield from (part.test for part in walk(node) if isinstance(part, (ast.If, ast.IfExp)))

@@ -2,7 +2,7 @@
 
 ## What it does
 Reports imports at module level, outside `try` and `if`, of packages that have no ROCm build. Packages that AMD ports under the same
-name (flashinfer, apex) or that import everywhere (pynvml) are not among them.
+name (flashinfer, apex) or that import everywhere (pynvml, nvtx) are not among them.
 
 ## Why it matters
 On a machine with AMD GPUs the import fails. The whole module then cannot be imported, even by users who do not need
@@ -67,7 +67,6 @@ _PACKAGES = frozenset(
         "flash_attn_interface",
         "deep_gemm",
         "tensorrt_llm",
-        "nvtx",
         "cudf",
         "cuml",
         "nvmath",
