@@ -286,6 +286,14 @@ def test_a_name_of_another_program_is_not_reported(tmp_path: Path, name: str) ->
     assert names(run(tmp_path)) == []
 
 
+def test_values_are_not_reported_where_torch_captures_them(tmp_path: Path) -> None:
+    text = "import torch\n{}@torch.compile\ndef f(x):\n    torch.cuda.synchronize()\n    return x * x.sum().item()\n"
+    for setting, lines in (("", [4, 5]), ("torch._dynamo.config.capture_scalar_outputs = True\n", [5])):
+        (tmp_path / "a.py").write_text(text.format(setting))
+        found = lint([tmp_path], Options(select=("SRC123",)), jobs=1, cache=None).findings
+        assert [int(f.location.rpartition(":")[2]) for f in found] == lines
+
+
 def test_a_capture_in_a_test_is_followed_within_the_tests_only(tmp_path: Path) -> None:
     (tmp_path / "product.py").write_text("def total(x):\n    return x.sum().item()\n")
     (tmp_path / "tests").mkdir()

@@ -26,7 +26,7 @@ line runs in Python, a new graph starts, and the CPU waits for the GPU at every 
 
 ## When to allow it
 When you need the value on the CPU and have measured that the graph break costs little, or when
-`capture_scalar_outputs` is on.
+`capture_scalar_outputs` is on. In a file that names this setting, values are not reported.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,9 @@ _SYNC_FIX = "Move the line out of the compiled function."
 
 def check(source: Source) -> Iterator[SourceMatch]:
     """Value reads and syncs. The linter decides later whether the function is compiled."""
-    for site in (*value_reads(source, "item", "tolist"), *number_conversions(source)):
+    # A file that names the setting decides about it, and with it a value is a symbol of the graph.
+    captured = "capture_scalar_outputs" in source.text
+    for site in () if captured else (*value_reads(source, "item", "tolist"), *number_conversions(source)):
         yield from match_in_region(site, Region.COMPILED, source_text(site.node), why=_READ_WHY, fix=_READ_FIX)
     for site in sync_calls(source):
         yield from match_in_region(site, Region.COMPILED, source_text(site.node), why=_SYNC_WHY, fix=_SYNC_FIX)
