@@ -18,7 +18,7 @@ TEXT = "import torch\nWARP_SIZE = 32\ndef g(x): return x.item()  # <b>\n@torch.c
 @pytest.fixture
 def record(tmp_path: Path) -> LintRecord:
     (tmp_path / "m.py").write_text(TEXT)
-    (tmp_path / "broken.py").write_text("import torch, (:\n")
+    (tmp_path / "broken.py").write_text("from torch import compile, (:\n")
     return lint([tmp_path], Options(), jobs=1, cache=None)
 
 
