@@ -14,7 +14,8 @@ torch: Any = pytest.importorskip("torch")
 from rocsolid.model.release import compare  # noqa: E402
 from rocsolid.ops import shipped  # noqa: E402
 from rocsolid.ops.audit_op import audit_op  # noqa: E402
-from rocsolid.ops.shipped import aiter_kernels, references  # noqa: E402
+from rocsolid.ops.shipped import aiter_kernels, operators, references  # noqa: E402
+from rocsolid.ops.shipped.device import Gpu  # noqa: E402
 
 NAMES = ["rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "attention"]
 # Shared memory of a compute unit in bytes: what a kernel that wants more fails on at launch, and not before.
@@ -307,6 +308,17 @@ def field(text: str, name: str) -> int:
     found = re.search(rf"\.{name}:\s*(\d+)", text)
     assert found
     return int(found[1])
+
+
+def test_wide_heads_with_a_mask_are_left_to_torch_on_rdna(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "triton_supports", lambda *_: True)
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    for is_rdna in (False, True):
+        monkeypatch.setattr(operators, "gpu", lambda _, rdna=is_rdna: Gpu(32, 96, is_rdna=rdna))
+        wide, narrow = torch.ones(1, 1, 4, 128), torch.ones(1, 1, 4, 64)
+        assert operators.attention_supports(wide, wide, wide, mask) is not is_rdna
+        assert operators.attention_supports(wide, wide, wide)
+        assert operators.attention_supports(narrow, narrow, narrow, mask)
 
 
 @pytest.mark.gpu
