@@ -5,10 +5,13 @@ towards zero, hence the wider tolerance.
 """
 
 import itertools
+from typing import Any
 
 import torch
 
+from rocsolid.ops.linear_act import reference as linear_act
 from rocsolid.ops.shipped import launch, references
+from rocsolid.ops.shipped.tiles import Tile
 
 
 def check(name: str, result: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
@@ -100,12 +103,39 @@ def masked_attentions() -> None:
         check(f"attention, more keys, causal {causal}", result, expected, 1e-4)
 
 
+def repeated_masks() -> None:
+    """One mask for all queries is loaded once; a query stride that is not zero is respected."""
+    q, k, v = torch.randn(3, 1, 2, 5, 16)
+    hidden = torch.tensor([True, True, False, True, False])
+    for name, mask in (("one row", hidden[None, None, None]), ("one column", hidden[None, None, :, None])):
+        result = launch.launch_attention(q, k, v, None, causal=False, mask=mask)
+        check(f"attention, mask of {name}", result, references.attention(q, k, v, None, False, mask), 1e-4)
+
+
+# Also the transposed product, in both layouts of the weight.
+TILES = (None, Tile(16, 16, 64, 2, 4, 2), Tile(16, 64, 64, 2, 4, 2))
+
+
 def split_matmuls() -> None:
-    for (rows, inner, columns), splits in itertools.product(((1, 192, 40), (5, 300, 33), (70, 256, 40)), (1, 2)):
+    for (rows, inner, columns), tile in itertools.product(((1, 192, 40), (5, 300, 33), (70, 256, 40)), TILES):
         a, b = torch.randn(rows, inner), torch.randn(columns, inner).t()
         for left, right in ((a, b), (a.t().contiguous().t(), b.contiguous())):
-            parts = launch.launch_split_matmul(left, right, splits)
-            check(f"split matmul {rows} {inner} {columns} in {splits}", parts.sum(0), a @ b, 2e-4)
+            parts = launch.launch_split_matmul(left, right, 2, tile=tile)
+            check(f"split matmul {rows} {inner} {columns} in 2", parts.sum(0), a @ b, 2e-4)
+
+
+def linear_acts() -> None:
+    cases: list[tuple[str, Any, bool]] = [
+        *((name, None, True) for name in ("none", "gelu", "gelu_tanh", "silu", "silu_mul", "gelu_mul", "gelu_tanh_mul")),
+        *(("gelu_mul", tile, bias) for tile, bias in itertools.product(TILES[1:], (False, True))),
+        *(("none", tile, False) for tile in TILES[1:]),
+    ]  # fmt: skip
+    for (rows, inner, columns), (name, tile, biased) in itertools.product(((3, 100, 33), (20, 64, 70)), cases):
+        wide = columns * (2 if name.endswith("_mul") else 1)
+        x, weight, bias = torch.randn(rows, inner), torch.randn(wide, inner) / 8, torch.randn(wide) if biased else None
+        for given in (weight, weight.t().contiguous().t()):
+            result = launch.launch_linear_act(x, given, bias, name, tile=tile)
+            check(f"linear_act {name} {rows} {inner} {columns}", result, linear_act(x, weight, bias, name), 1e-4)
 
 
 if __name__ == "__main__":
@@ -115,3 +145,5 @@ if __name__ == "__main__":
     attentions()
     masked_attentions()
     split_matmuls()
+    repeated_masks()
+    linear_acts()

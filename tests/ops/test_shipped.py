@@ -19,7 +19,8 @@ from rocsolid.ops.shipped.device import Gpu  # noqa: E402
 
 NAMES = ["rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "attention"]
 # Shared memory of a compute unit in bytes: what a kernel that wants more fails on at launch, and not before.
-CHIPS = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840, "gfx1100": 65536}
+CHIPS = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840, "gfx1100": 65536, "sm_90": 232448}
+AMD = [chip for chip in CHIPS if chip.startswith("gfx")]
 
 
 def arguments(name: str, *, device: str = "cpu", dtype: Any = None, denoiser: bool = False) -> tuple[Any, ...]:
@@ -191,14 +192,18 @@ def test_aiter_kernels_get_the_layout_they_need(monkeypatch: pytest.MonkeyPatch)
     torch._dynamo.reset()
 
 
-def test_the_kernels_match_in_tritons_interpreter() -> None:
+def skip_unless_interpreted() -> None:
     triton, numpy = pytest.importorskip("triton"), pytest.importorskip("numpy")
     if compare(triton.__version__, "3.7") < 0 and compare(numpy.__version__, "2.4") >= 0:
         pytest.skip(f"the interpreter of triton {triton.__version__} does not work with numpy {numpy.__version__}")
+
+
+def test_the_kernels_match_in_tritons_interpreter() -> None:
+    skip_unless_interpreted()
     ran = run_python(str(ROOT / "tests/ops/interpreted.py"), env=clean_environ(TRITON_INTERPRET="1"))
 
     assert ran.code == 0, ran.err[-2000:]
-    assert len(ran.out.splitlines()) == 10 + 3 + 13 + 16 + 12
+    assert len(ran.out.splitlines()) == 10 + 3 + 13 + 16 + 18 + 2 + 52
 
 
 def test_the_compiler_sees_the_kernels_and_their_mutations() -> None:
@@ -211,69 +216,113 @@ def test_the_compiler_sees_the_kernels_and_their_mutations() -> None:
         ("add_rms_norm", [["out", "total"]]),
         ("silu_mul", [["out"]]),
         ("gelu_mul", [["out"]]),
-        ("attention", [["out", "maxima", "sums"], ["out"]]),
-        ("attention", [["out"]]),
     ]
     found = [json.loads(line) for line in ran.out.splitlines()]
 
     assert [(f["operator"], f["written"]) for f in found] == expected * 2
 
 
+def test_inductor_copies_no_input_or_result_of_attention_and_linear_act(tmp_path: Any) -> None:
+    """Where a pass has changed strides, slices are read as they are, and the next product reads the result as it is."""
+    pytest.importorskip("triton")
+    ran = run_python(str(ROOT / "tests/ops/lowered.py"), str(tmp_path))
+    assert ran.code == 0, ran.err[-2000:]
+    merging_weights, *kernels = ran.out.split()
+
+    assert merging_weights.startswith("triton_poi")
+    attention, act = "torch.ops.rocsolid.attention.default", "torch.ops.rocsolid.linear_act.default"
+    assert kernels == ["extern_kernels.mm", attention, "extern_kernels.mm", act]
+
+
+def jobs_for(chip: str) -> list[tuple[Any, dict[str, Any], int, int]]:
+    """Kernels with their constants, warps and stages: those of the denoiser and of BERT, as they are launched on that chip."""
+    from rocsolid.ops.shipped import kernels, tiles
+
+    is_rdna, pdl = chip == "gfx1100", chip == "sm_90"
+    device = Gpu(32 if is_rdna or pdl else 64, 132 if pdl else 304, is_rdna=is_rdna, shared_bytes=CHIPS[chip])
+    given = {"MASK": "none", "MASK_PER_QUERY": False, "MORE": False, "CAUSAL": False, "SPLIT_KEYS": True}
+    given |= {"PRECISION": "ieee", "PDL": pdl}
+
+    def attention(tile: Any, head_dim: int, **constants: Any) -> tuple[Any, dict[str, Any], int, int]:
+        blocks = {"HEAD_DIM": head_dim, "BLOCK_M": tile.rows, "BLOCK_N": tile.columns}
+        return kernels.attention_kernel, {**given, **blocks, **constants}, tile.warps, tile.stages
+
+    def product(kernel: Any, tile: Any, **constants: Any) -> tuple[Any, dict[str, Any], int, int]:
+        blocks = {"BLOCK_M": tile.rows, "BLOCK_N": tile.columns, "BLOCK_K": tile.inner}
+        fixed = {"PRECISION": "ieee", "PDL": pdl, "EVEN": True, "ROW_MAJOR": False}
+        fixed["SWAP"] = tile.rows < 64 <= tile.columns
+        return kernel, {**fixed, **blocks, **constants}, tile.warps, tile.stages
+
+    denoiser = tiles.attention_tiles(8, 50, 850, 128, device)[0]
+    bert = tiles.attention_tiles(12, 128, 128, 64, device)[0]
+    long = tiles.attention_tiles(64, 1024, 1024, 128, device)[0]
+    act = {"ACTIVATION": "gelu", "GATED": False, "BIAS": True}
+    norms_and_gates: list[Any] = [
+        (kernels.rms_norm_kernel, {"BLOCK": 1024}, 2, 2),
+        (kernels.add_rms_norm_kernel, {"BLOCK": 1024}, 2, 2),
+        *((kernels.gate_mul_kernel, {"ACTIVATION": n, "BLOCK": 1024}, 2, 2) for n in ("silu", "gelu", "gelu_tanh")),
+    ]
+    return [
+        *([] if pdl else norms_and_gates),
+        attention(denoiser, 128),
+        attention(denoiser, 128, MORE=True),
+        attention(long, 128, CAUSAL=True, SPLIT_KEYS=False),
+        attention(bert, 64, MASK="add", MASK_PER_QUERY=True, SPLIT_KEYS=False),
+        attention(bert, 64, MASK="bool", SPLIT_KEYS=False),
+        (kernels.join_splits_kernel, {"PDL": pdl, "HEAD_DIM": 128, "SPLIT_BLOCK": 16}, 1, 2),
+        *(
+            product(kernels.split_matmul_kernel, tiles.product_tiles(*shape, device)[0], EVEN=even)
+            for shape, even in (((128, 3072, 768), True), ((50, 4096, 1024), False), ((1, 4096, 1024), True))
+        ),
+        *(
+            product(kernels.linear_act_kernel, tiles.product_tiles(*shape, device, 1)[0], **act)
+            for shape in ((128, 768, 3072), (197, 768, 3072), (1, 1024, 4096))
+        ),
+        product(
+            kernels.linear_act_kernel,
+            tiles.product_tiles(32, 1024, 2816, device, 1, gated=True)[0],
+            ACTIVATION="silu",
+            GATED=True,
+            BIAS=False,
+            ROW_MAJOR=True,
+        ),
+    ]
+
+
 def compiled_for(chip: str) -> dict[str, Any]:
-    """Machine code of every kernel for one chip, with the sizes of the denoiser."""
+    """Machine code of every kernel for one chip."""
     triton = pytest.importorskip("triton")
     from triton.backends.compiler import GPUTarget
 
-    from rocsolid.ops.shipped import kernels
-    from rocsolid.ops.shipped.launch import attention_blocks
-
-    pointers = {"x": "*bf16", "residual": "*bf16", "weight": "*bf16", "out": "*bf16", "total": "*bf16", "gate": "*bf16"}
-    pointers |= {
-        "up": "*bf16",
-        "q": "*bf16",
-        "k": "*bf16",
-        "v": "*bf16",
-        "maxima": "*fp32",
-        "sums": "*fp32",
-        "split_results": "*fp32",
-    }
-    pointers |= {"more_k": "*bf16", "more_v": "*bf16", "a": "*bf16", "b": "*bf16", "mask": "*bf16"}
-    product = {"EVEN": True, "PRECISION": "ieee", "BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 64}
-    blocks = attention_blocks(50, 128, is_rdna=chip == "gfx1100")
-    attention = {
-        "MORE": False,
-        "MASK": "none",
-        "CAUSAL": False,
-        "SPLIT_KEYS": True,
-        "PRECISION": "ieee",
-        "HEAD_DIM": 128,
-        "BLOCK_M": blocks.queries,
-        "BLOCK_N": blocks.keys,
-    }
-    jobs: list[tuple[Any, dict[str, Any], int]] = [
-        (kernels.rms_norm_kernel, {"BLOCK": 1024}, 2),
-        (kernels.add_rms_norm_kernel, {"BLOCK": 1024}, 2),
-        *((kernels.gate_mul_kernel, {"ACTIVATION": name, "BLOCK": 1024}, 2) for name in ("silu", "gelu", "gelu_tanh")),
-        (kernels.attention_kernel, attention, blocks.warps),
-        (kernels.attention_kernel, {**attention, "CAUSAL": True, "SPLIT_KEYS": False}, blocks.warps),
-        (kernels.attention_kernel, {**attention, "MORE": True}, blocks.warps),
-        (kernels.attention_kernel, {**attention, "MASK": "add", "HEAD_DIM": 64}, blocks.warps),
-        (kernels.attention_kernel, {**attention, "MASK": "bool", "SPLIT_KEYS": False, "HEAD_DIM": 64}, blocks.warps),
-        (kernels.join_splits_kernel, {"HEAD_DIM": 128, "SPLIT_BLOCK": 16}, 1),
-        (kernels.split_matmul_kernel, product, 4),
-        (kernels.split_matmul_kernel, {**product, "EVEN": False, "BLOCK_M": 16}, 4),
+    names = [
+        "x",
+        "residual",
+        "weight",
+        "bias",
+        "out",
+        "total",
+        "gate",
+        "up",
+        "q",
+        "k",
+        "v",
+        "more_k",
+        "more_v",
+        "mask",
+        "maxima",
+        "sums",
+        "a",
+        "b",
     ]
     compiled = {}
-    for number, (kernel, constants, warps) in enumerate(jobs):
-        known = dict(pointers)
-        if constants.get("SPLIT_KEYS") or kernel is kernels.split_matmul_kernel:
-            known["out"] = "*fp32"
+    for number, (kernel, constants, warps, stages) in enumerate(jobs_for(chip)):
+        known = {**dict.fromkeys(names, "*bf16"), "split_results": "*fp32", "eps": "fp32", "scale": "fp32"}
+        if constants.get("SPLIT_KEYS") or kernel.__name__ in ("split_matmul_kernel", "join_splits_kernel"):
+            parts = ("out", "maxima", "sums") if "SPLIT_KEYS" in constants else ("maxima", "sums")
+            known |= dict.fromkeys(("out",) if kernel.__name__ == "split_matmul_kernel" else parts, "*fp32")
         if constants.get("MASK") == "bool":
             known["mask"] = "*i1"
-        types = {
-            name: "constexpr" if name in constants else known.get(name, "fp32" if name in ("eps", "scale") else "i32")
-            for name in kernel.arg_names
-        }
+        types = {name: "constexpr" if name in constants else known.get(name, "i32") for name in kernel.arg_names}
         source = triton.compiler.ASTSource(
             fn=kernel,
             signature=types,
@@ -281,14 +330,33 @@ def compiled_for(chip: str) -> dict[str, Any]:
             attrs={(n,): [["tt.divisibility", 16]] for n, kind in enumerate(types.values()) if kind.startswith("*")},
         )
         # Explicit, because Triton 3.9 warns about its default, which 3.10 changes.
-        stages = {kernels.split_matmul_kernel: 4, kernels.attention_kernel: blocks.stages}.get(kernel, 2)
         options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
         target = GPUTarget("hip", chip, 32 if chip == "gfx1100" else 64)
+        if chip == "sm_90":
+            target, options["launch_pdl"] = GPUTarget("cuda", 90, 32), True
         compiled[f"{kernel.__name__} {number}"] = triton.compile(source, target=target, options=options)
     return compiled
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+def test_the_kernels_start_before_the_previous_one_ends_on_hopper(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They load weights or keys into the L2 cache, wait for the previous kernel, and only then read or write anything."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernels = compiled_for("sm_90")
+    assert len(kernels) == 13
+    for name, kernel in kernels.items():
+        text = kernel.asm["ptx"]
+        before, after = text.split("griddepcontrol.wait;")
+        assert "griddepcontrol.launch_dependents" in after, name
+        assert ("prefetch.global.L2" in before) is ("join" not in name), name
+        assert not re.search(r"(ld|st|async\.\w+\.shared)\.global", before), name
+        assert re.search(r"(ld|async\.\w+\.shared)\.global", after), name
+        assert kernel.metadata.shared <= CHIPS["sm_90"], name
+        assert kernel.metadata.launch_pdl
+
+
+@pytest.mark.parametrize("chip", AMD)
 def test_the_kernels_compile_for_amd(chip: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machine code for that chip, no spills, and shared memory within the limit."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -300,7 +368,7 @@ def test_the_kernels_compile_for_amd(chip: str, tmp_path: Any, monkeypatch: pyte
         assert field(text, "wavefront_size") == (32 if chip == "gfx1100" else 64), name
         assert field(text, "vgpr_spill_count") == 0, name
         assert kernel.metadata.shared <= CHIPS[chip], name
-        if name.startswith(("attention", "split_matmul")):
+        if name.startswith(("attention", "split_matmul", "linear_act")):
             assert ("v_wmma" if chip == "gfx1100" else "v_mfma") in text, name
 
 

@@ -386,9 +386,9 @@ def test_products_with_few_rows_are_split() -> None:
 def test_products_that_fill_the_gpu_are_not_split() -> None:
     rows, inner, columns = 64, 1024, 64
     fine = best_splits(rows, inner, columns, torch.device("cpu"))
-    assert fine == 4
-    assert best_splits(129, inner, columns, torch.device("cpu")) == 1  # many rows
-    assert best_splits(rows, 300, columns, torch.device("cpu")) == 1  # a short inner dimension
+    assert fine == 8
+    assert best_splits(257, inner, columns, torch.device("cpu")) == 1  # many rows
+    assert best_splits(rows, 200, columns, torch.device("cpu")) == 1  # a short inner dimension
     assert best_splits(rows, inner, 8192, torch.device("cpu")) == 1  # many columns
     assert best_splits(0, inner, columns, torch.device("cpu")) == 1
     a, b = torch.randn(rows, inner), torch.randn(inner, columns)

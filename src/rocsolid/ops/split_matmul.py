@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from rocsolid.ops.shipped.device import gpu
-from rocsolid.ops.shipped.operators import triton_supports
+from rocsolid.ops.shipped.operators import HAS_TRITON, triton_supports
 
-_MAX_ROWS: Final = 128
-_MAX_SPLITS: Final = 8
-_MIN_INNER: Final = 256  # of a part
+_MAX_ROWS: Final = 256
 
 
 def _split_matmul(a: Tensor, b: Tensor, splits: int) -> Tensor:
@@ -35,20 +33,20 @@ def _fake(a: Tensor, b: Tensor, splits: int) -> Tensor:
     return a.new_empty((splits, a.shape[0], b.shape[1]), dtype=torch.float32)
 
 
-_op: Any = torch.library.custom_op("rocsolid::split_matmul", _split_matmul, mutates_args=())
+# The kernel reads matrices of any strides, so that Inductor need not copy them.
+_op: Any = torch.library.custom_op(
+    "rocsolid::split_matmul", _split_matmul, mutates_args=(), tags=(torch.Tag.flexible_layout,)
+)
 _op.register_fake(_fake)
 SPLIT_MATMUL: Final = torch.ops.rocsolid.split_matmul.default
 
 
-def blocks(rows: int) -> tuple[int, int, int]:
-    """Rows and columns of the block that one program computes, and how much of the inner dimension it reads at a time."""
-    return min(64, max(16, 1 << (rows - 1).bit_length())), 32, 64
-
-
 def best_splits(rows: int, inner: int, columns: int, device: torch.device) -> int:
     """Into how many parts the inner dimension is split so that the product fills the GPU; 1: it fills it without."""
-    if not 0 < rows <= _MAX_ROWS or columns == 0:
+    if not (0 < rows <= _MAX_ROWS and columns and HAS_TRITON):
         return 1
-    block_rows, block_columns, _ = blocks(rows)
-    programs = -(-rows // block_rows) * -(-columns // block_columns)
-    return max(1, min(_MAX_SPLITS, gpu(device).compute_units // programs, inner // _MIN_INNER))
+    from rocsolid.ops.shipped import tiles
+
+    chip = gpu(device)
+    known = tiles.known_tile(chip.name, tiles.product_key("split_matmul", rows, inner, columns, torch.bfloat16))
+    return max(1, (known or tiles.product_tiles(rows, inner, columns, chip)[0]).splits)

@@ -341,6 +341,7 @@ class _Recorded:
         def launch(*args: Any, **kwargs: Any) -> None:
             made = self._kernel[grid](*args, **kwargs)
             given = {**dict(zip(self._kernel.arg_names, args, strict=False)), **kwargs}
+            given.pop("launch_pdl", None)  # needs no resources
             constants = {p.name for p in self._kernel.params if p.is_constexpr}
             texts = [
                 f"{name}={repr(value) if name in constants or name not in self._kernel.arg_names else _type_name(value)}"
@@ -371,7 +372,9 @@ def launch_shipped_kernels(device: str) -> list[KernelLaunch]:
     launch.launch_add_rms_norm(x, y, weight, 1e-6, recorded)
     launch.launch_gate_mul(x, y, "silu", recorded)
     launch.launch_attention(q, k, v, None, causal=False, splits=16, wrap=recorded)
-    launch.launch_split_matmul(x, weight.expand(1024, 1024).contiguous(), 2, recorded)
+    square = weight.expand(1024, 1024).contiguous()
+    launch.launch_split_matmul(x, square, 2, recorded)
+    launch.launch_linear_act(x, square, weight, "gelu", recorded)
     return launches
 
 

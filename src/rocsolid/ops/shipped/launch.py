@@ -5,21 +5,24 @@ of an RDNA GPU and a warp of an NVIDIA GPU have 32.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import torch
 import triton
 from torch import Tensor
 
-from rocsolid.ops.shipped.device import gpu
+from rocsolid.ops.shipped import tiles
+from rocsolid.ops.shipped.device import Gpu, gpu
 from rocsolid.ops.shipped.kernels import (
     add_rms_norm_kernel,
     attention_kernel,
     gate_mul_kernel,
     join_splits_kernel,
+    linear_act_kernel,
     rms_norm_kernel,
     split_matmul_kernel,
 )
+from rocsolid.ops.shipped.tiles import Tile
 
 Wrap = Callable[[Any], Any]
 Activation = Literal["silu", "gelu", "gelu_tanh"]
@@ -28,8 +31,7 @@ _LOG2_E: Final = 1.4426950408889634
 _MIN_LANES, _MAX_LANES = 64, 1024
 _ELEMENTS_PER_LANE: Final = 8  # sixteen bytes in half precision
 _GATE_BLOCK: Final = 1024
-_MAX_SPLITS: Final = 16
-_MATMUL_WARPS, _MATMUL_STAGES = 4, 4
+_MATRIX_ROWS: Final = 64  # of Hopper's matrix instruction
 
 
 def launch_directly(kernel: Any) -> Any:
@@ -98,21 +100,9 @@ def _precision() -> str:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-class AttentionBlocks(NamedTuple):
-    """How many queries and keys a program computes at a time, with how many warps and stages of loads."""
-
-    queries: int
-    keys: int
-    warps: int  # a matrix instruction uses one warp, independent of its size
-    stages: int
-
-
-def attention_blocks(queries: int, head_dim: int, *, is_rdna: bool) -> AttentionBlocks:
-    """Choose the blocks. On RDNA a thread has 256 registers, and the operands of a matrix instruction are in them twice."""
-    few = queries <= 16  # noqa: PLR2004 - the smallest block
-    if is_rdna:
-        return AttentionBlocks(16 if few else 32, 16, 1 if few else 2, 1)
-    return AttentionBlocks(16 if few else 64, 64 if head_dim <= 128 else 32, 4, 2)  # noqa: PLR2004 - tile sizes
+def _overlapping(chip: Gpu) -> dict[str, bool]:
+    """The option of a launch that lets the kernel start before the previous one has ended."""
+    return {"launch_pdl": True} if chip.has_pdl else {}
 
 
 def launch_attention(  # noqa: PLR0913 - the arguments of attention
@@ -125,6 +115,7 @@ def launch_attention(  # noqa: PLR0913 - the arguments of attention
     mask: Tensor | None = None,
     more: tuple[Tensor, Tensor] | None = None,
     splits: int = 0,
+    tile: Tile | None = None,
     wrap: Wrap = launch_directly,
 ) -> Tensor:
     """Return the attention; tokens are next to each other, as with torch's flash attention. If there are too few queries to fill the GPU, the keys are split over several programs.
@@ -132,22 +123,27 @@ def launch_attention(  # noqa: PLR0913 - the arguments of attention
     `mask` has four dimensions, each of which may be 1. `more` are further keys and values, after `k` and `v`. `splits` sets the
     number of splits; 0 chooses it.
     """
+    if tile is None:
+        batch, heads, queries, head_dim = q.shape
+        keys, chip = k.shape[2] + (more[0].shape[2] if more else 0), gpu(q.device)
+        tile = tiles.choose(
+            tiles.attention_key(batch * heads, queries, keys, head_dim, q.dtype),
+            chip,
+            lambda: tiles.attention_tiles(
+                batch * heads, queries, keys, head_dim, chip, splits, element_bytes=q.dtype.itemsize
+            ),
+            lambda t: launch_attention(q, k, v, scale, causal=causal, mask=mask, more=more, tile=t),
+            splits,
+        )
     more_k, more_v = more or (k, v)
     q, k, v, more_k, more_v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v, more_k, more_v))
-    batch, heads, queries, head_dim = q.shape[0], q.shape[1], q.shape[2], int(q.shape[3])
-    keys = k.shape[2] + (more_k.shape[2] if more else 0)
-    compute_units = gpu(q.device).compute_units
-    blocks = attention_blocks(queries, head_dim, is_rdna=gpu(q.device).is_rdna)
-    query_blocks = triton.cdiv(queries, blocks.queries)
-    if not splits:  # enough to fill the GPU, at most one per block of keys
-        splits = max(
-            1, min(_MAX_SPLITS, compute_units // max(1, batch * heads * query_blocks), triton.cdiv(keys, blocks.keys))
-        )
-    keys_per_split = triton.cdiv(triton.cdiv(keys, splits), blocks.keys) * blocks.keys
+    batch, heads, queries, head_dim = q.shape
+    keys, chip = k.shape[2] + (more_k.shape[2] if more else 0), gpu(q.device)
+    keys_per_split = triton.cdiv(triton.cdiv(keys, tile.splits), tile.columns) * tile.columns
     splits = triton.cdiv(keys, keys_per_split)
     out = torch.empty((batch, queries, heads, head_dim), dtype=q.dtype, device=q.device).transpose(1, 2)
     rows = batch * heads * queries
-    split_results, maxima, sums = out, q, q  # without splits, the kernel writes to `out` and does not use the other two
+    split_results = maxima = sums = out
     if splits > 1:
         split_results = torch.empty((splits, rows, head_dim), dtype=torch.float32, device=q.device)
         maxima = torch.empty((splits, rows), dtype=torch.float32, device=q.device)
@@ -157,34 +153,85 @@ def launch_attention(  # noqa: PLR0913 - the arguments of attention
     if mask is not None:
         kind = "bool" if mask.dtype == torch.bool else "add"
         mask_strides = mask.expand(batch, heads, queries, keys).stride()  # 0 where the mask is repeated
-    wrap(attention_kernel)[(query_blocks, batch * heads, splits)](
-        q, k, v, more_k, more_v, q if mask is None else mask, split_results, maxima, sums,
+    wrap(attention_kernel)[(triton.cdiv(queries, tile.rows), batch * heads, splits)](
+        q, k, v, more_k if more else out, more_v if more else out, out if mask is None else mask, split_results, maxima, sums,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *more_k.stride()[:3], *more_v.stride()[:3], *mask_strides,
         *out.stride()[:3],
         heads, heads // k.shape[1], queries, k.shape[2], keys, keys_per_split, factor,
-        MORE=more is not None, MASK=kind, CAUSAL=causal, SPLIT_KEYS=splits > 1, PRECISION=_precision(),
-        HEAD_DIM=head_dim, BLOCK_M=blocks.queries, BLOCK_N=blocks.keys, num_warps=blocks.warps, num_stages=blocks.stages,
+        MORE=more is not None, MASK=kind, MASK_PER_QUERY=mask_strides[2] != 0, CAUSAL=causal, SPLIT_KEYS=splits > 1,
+        PDL=chip.has_pdl, PRECISION=_precision(), HEAD_DIM=head_dim, BLOCK_M=tile.rows, BLOCK_N=tile.columns, num_warps=tile.warps, num_stages=tile.stages,
+        **_overlapping(chip),
     )  # fmt: skip
     if splits > 1:
         wrap(join_splits_kernel)[(rows,)](
-            split_results, maxima, sums, out, *out.stride()[:3], heads, queries, rows, splits,
+            split_results, maxima, sums, out, *out.stride()[:3], heads, queries, rows, splits, PDL=chip.has_pdl,
             HEAD_DIM=head_dim, SPLIT_BLOCK=triton.next_power_of_2(splits), num_warps=warps(_MIN_LANES, q.device),
+            **_overlapping(chip),
         )  # fmt: skip
     return out
 
 
-def launch_split_matmul(a: Tensor, b: Tensor, splits: int, wrap: Wrap = launch_directly) -> Tensor:
-    """Return the products of `splits` parts of the inner dimension, in float32; their sum is the product of the matrices."""
-    from rocsolid.ops.split_matmul import blocks
+def _matmul_options(tile: Tile, chip: Gpu, inner: int, b: Tensor) -> dict[str, Any]:
+    """The constants and options of both kernels that multiply matrices; `b` is the matrix of which blocks of columns are read."""
+    return {
+        "EVEN": inner % tile.inner == 0,
+        "SWAP": tile.rows < _MATRIX_ROWS <= tile.columns,
+        "ROW_MAJOR": b.stride(1) == 1,
+        "PDL": chip.has_pdl,
+        "PRECISION": _precision(),
+        "BLOCK_M": tile.rows,
+        "BLOCK_N": tile.columns,
+        "BLOCK_K": tile.inner,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+        **_overlapping(chip),
+    }
 
+
+def launch_split_matmul(
+    a: Tensor, b: Tensor, splits: int, wrap: Wrap = launch_directly, *, tile: Tile | None = None
+) -> Tensor:
+    """Return the products of `splits` parts of the inner dimension, in float32; their sum is the product of the matrices."""
     a = a if a.stride(-1) == 1 else a.contiguous()
-    (rows, inner), columns = a.shape, b.shape[1]
-    block_m, block_n, block_k = blocks(rows)
-    inner_per_split = triton.cdiv(triton.cdiv(inner, splits), block_k) * block_k
+    (rows, inner), columns, chip = a.shape, b.shape[1], gpu(a.device)
+    tile = tile or tiles.choose(
+        tiles.product_key("split_matmul", rows, inner, columns, a.dtype),
+        chip,
+        lambda: tiles.product_tiles(rows, inner, columns, chip, splits, element_bytes=a.dtype.itemsize),
+        lambda t: launch_split_matmul(a, b, splits, tile=t),
+        splits,
+    )
+    inner_per_split = triton.cdiv(triton.cdiv(inner, splits), tile.inner) * tile.inner
     out = torch.empty((splits, rows, columns), dtype=torch.float32, device=a.device)
-    wrap(split_matmul_kernel)[(triton.cdiv(columns, block_n), triton.cdiv(rows, block_m), splits)](
-        a, b, out, rows, columns, inner, inner_per_split, a.stride(0), *b.stride(),
-        EVEN=inner % block_k == 0, PRECISION=_precision(), BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k,
-        num_warps=_MATMUL_WARPS, num_stages=_MATMUL_STAGES,
+    wrap(split_matmul_kernel)[(triton.cdiv(rows, tile.rows), triton.cdiv(columns, tile.columns), splits)](
+        a, b, out, rows, columns, inner, inner_per_split, a.stride(0), *b.stride(), **_matmul_options(tile, chip, inner, b)
+    )  # fmt: skip
+    return out
+
+
+def launch_linear_act(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activation: str,
+    wrap: Wrap = launch_directly,
+    *,
+    tile: Tile | None = None,
+) -> Tensor:
+    """Return the activation of `x @ weight.T + bias`; with `_mul`, that of the first half of the columns times the second half."""
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    name, gated = activation.removesuffix("_mul"), activation.endswith("_mul")
+    (rows, inner), columns, chip = x.shape, weight.shape[0] // (2 if gated else 1), gpu(x.device)
+    tile = tile or tiles.choose(
+        tiles.product_key("linear_act gated" if gated else "linear_act", rows, inner, columns, x.dtype),
+        chip,
+        lambda: tiles.product_tiles(rows, inner, columns, chip, 1, gated=gated, element_bytes=x.dtype.itemsize),
+        lambda t: launch_linear_act(x, weight, bias, activation, tile=t),
+    )
+    out = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
+    b = weight.t()
+    wrap(linear_act_kernel)[(triton.cdiv(rows, tile.rows), triton.cdiv(columns, tile.columns))](
+        x, weight, out if bias is None else bias.contiguous(), out, rows, columns, inner, x.stride(0), *b.stride(),
+        ACTIVATION=name, GATED=gated, BIAS=bias is not None, **_matmul_options(tile, chip, inner, b),
     )  # fmt: skip
     return out

@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -89,7 +90,7 @@ def _attention(
         from rocsolid.ops.shipped.launch import launch_attention
 
         rows = None if mask is None else mask[(None,) * (q.dim() - mask.dim())]
-        return launch_attention(q, k, v, scale, causal=causal, mask=rows, more=more, wrap=torch.library.wrap_triton)
+        return launch_attention(q, k, v, scale, causal=causal, mask=rows, more=more)
     result = references.attention(q, k, v, scale, causal, mask, more_k, more_v)
     return result.transpose(1, 2).contiguous().transpose(1, 2)
 
@@ -99,20 +100,25 @@ def _register(
     function: Callable[..., Any],
     reference: Callable[..., Any],
     fake: Callable[..., Any] = references.like_first,
+    register: Callable[..., Any] = torch.library.triton_op,
 ) -> Any:
-    """Register with `triton_op`: Inductor then includes the Triton kernel in its generated code, instead of calling the operator."""
-    op = torch.library.triton_op(f"rocsolid::{name}", function, mutates_args=())
+    """Register the operator, its fake and its gradients. With `triton_op`, Inductor puts the Triton kernel into its generated code."""
+    op = register(f"rocsolid::{name}", function, mutates_args=())
     op.register_fake(fake)
     overload = getattr(torch.ops.rocsolid, name).default
     register_gradients(f"rocsolid::{name}", overload, reference)
     return overload
 
 
+# Attention is called, and reads tensors of any strides. As a `triton_op` it would be compiled for the strides that they had when the
+# graph was traced, so that Inductor copied those that a graph pass has changed; and Inductor launches no kernel of others with PDL.
+_called = partial(torch.library.custom_op, tags=(torch.Tag.flexible_layout,))
+
 _RMS_NORM = _register("rms_norm", _rms_norm, references.rms_norm)
 _ADD_RMS_NORM = _register("add_rms_norm", _add_rms_norm, references.add_rms_norm, references.like_first_twice)
 _SILU_MUL = _register("silu_mul", _silu_mul, references.silu_mul)
 _GELU_MUL = _register("gelu_mul", _gelu_mul, references.gelu_mul)
-ATTENTION: Final = _register("attention", _attention, references.attention, references.like_queries)
+ATTENTION: Final = _register("attention", _attention, references.attention, references.like_queries, _called)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
