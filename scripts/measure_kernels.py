@@ -1,27 +1,32 @@
 """Compare the shipped kernels with Inductor's code at the shapes of the denoiser, and write an evidence record.
 
     python scripts/measure_kernels.py --out evidence/kernels-on-h200.json
+    python scripts/measure_kernels.py --quick              # a table for the shapes of five models, within a minute
+    python scripts/measure_kernels.py --sweep --budget 150 # measure tiles, write the table that the kernels use
 
 Each operator is compiled twice: as shipped, and as the plain function it replaces (attention and the norm also as torch's own fused
-function). The results are compared first. Then each variant is captured, with many calls on different inputs in one CUDA graph, and
-the graphs are replayed in interleaved rounds, so that drift affects all of them equally. `layer` uses the operators in a whole layer, where a
+function). The results are compared first. Then each variant is captured, with many calls on different inputs in one CUDA graph, so many
+that weights come from memory as in a model, and the graphs are replayed in interleaved rounds, so that drift affects all of them
+equally. `layer` uses the operators in a whole layer, where a
 shipped kernel can cost more than it gains, because nothing is fused into it. Needs a GPU.
 """
 
 import argparse
-import itertools
+import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kernel_shapes
 from rocsolid.measure.evidence import evidence, write
 
 TOKENS, PREFIX, WIDTH, HEADS, WIDE = 50, 800, 1024, 8, 4096
 # Rows, inner dimension and columns: of BERT, of the denoiser, of GPT-2 with 64 tokens.
 PRODUCTS = ((128, 768, 768), (128, 3072, 768), (50, 1024, 1024), (50, 4096, 1024), (64, 768, 768), (64, 3072, 768))
-CALLS, ROUNDS, REPLAYS, WARMUPS = 32, 15, 20, 3
+MIN_CALLS, MAX_CALLS, ROUNDS, REPLAYS, WARMUPS = 32, 256, 15, 20, 3
+COLD_BYTES = 150 << 20  # of the inputs of all calls: three times the L2 cache of an H200
 # An operator is shipped if the median speed-up is at least this, and the interval contains 1.
 MIN_SPEEDUP = 0.98
 Function = Callable[..., Any]
@@ -208,11 +213,17 @@ def error_of(function: Function, reference: Function, inputs: tuple[Any, ...]) -
     return max(float((r.float() - e).norm() / e.norm()) for r, e in zip(results, expected, strict=True))
 
 
-def captured(function: Function, make_inputs: Callable[[], tuple[Any, ...]]) -> Callable[[], object]:
+def calls_of(inputs: tuple[Any, ...]) -> int:
+    """How many calls with different inputs read so much that no input is in the cache."""
+    size: int = sum(t.numel() * t.element_size() for t in inputs)
+    return min(MAX_CALLS, max(MIN_CALLS, -(-COLD_BYTES // size)))
+
+
+def captured(function: Function, make_inputs: Callable[[], tuple[Any, ...]], calls: int) -> Callable[[], object]:
     """Capture many calls in one CUDA graph, each with different inputs."""
     import torch
 
-    inputs = [make_inputs() for _ in range(CALLS)]
+    inputs = [make_inputs() for _ in range(calls)]
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -231,7 +242,7 @@ def captured(function: Function, make_inputs: Callable[[], tuple[Any, ...]]) -> 
     return replay
 
 
-def timed_us(call: Callable[[], object]) -> float:
+def timed_us(call: Callable[[], object], calls: int) -> float:
     """Microseconds per call of the function, by CUDA events."""
     import torch
 
@@ -241,7 +252,7 @@ def timed_us(call: Callable[[], object]) -> float:
         call()
     end.record()
     torch.cuda.synchronize()
-    return float(start.elapsed_time(end)) * 1e3 / (REPLAYS * CALLS)
+    return float(start.elapsed_time(end)) * 1e3 / (REPLAYS * calls)
 
 
 def measure(name: str, variants: dict[str, Function], make_inputs: Callable[[], tuple[Any, ...]]) -> dict[str, Any]:
@@ -253,12 +264,13 @@ def measure(name: str, variants: dict[str, Function], make_inputs: Callable[[], 
     compiled = {label: torch.compile(function, fullgraph=True) for label, function in variants.items()}
     inputs = make_inputs()
     errors = {label: error_of(function, reference, inputs) for label, function in compiled.items()}
-    graphs = {label: captured(function, make_inputs) for label, function in compiled.items()}
+    calls = calls_of(inputs)
+    graphs = {label: captured(function, make_inputs, calls) for label, function in compiled.items()}
     times: dict[str, list[float]] = {label: [] for label in variants}
     for round_index in range(ROUNDS + 1):
         order = list(graphs) if round_index % 2 else list(reversed(graphs))
         for label in order:
-            time_us = timed_us(graphs[label])
+            time_us = timed_us(graphs[label], calls)
             if round_index:  # round 0 is the warm-up
                 times[label].append(time_us)
     medians = {label: statistics.median(found) for label, found in times.items()}
@@ -266,6 +278,7 @@ def measure(name: str, variants: dict[str, Function], make_inputs: Callable[[], 
     ratios = sorted(r / s for r, s in zip(times[rival], times["shipped"], strict=True))
     return {
         "operator": name,
+        "calls_in_a_graph": calls,
         "medians_us": {label: round(value, 3) for label, value in medians.items()},
         "rounds_us": {label: [round(value, 3) for value in found] for label, found in times.items()},
         "relative_errors": {label: float(f"{value:.2e}") for label, value in errors.items()},
@@ -274,64 +287,6 @@ def measure(name: str, variants: dict[str, Function], make_inputs: Callable[[], 
         "speed_from_to": [round(ratios[1], 3), round(ratios[-2], 3)],
         "ship": statistics.median(ratios) >= MIN_SPEEDUP and ratios[-2] >= 1.0,
     }
-
-
-def sweep() -> Iterator[str]:
-    """Compare launch settings of the shipped kernels: number of splits, elements per lane."""
-    from rocsolid.ops.shipped import launch
-
-    variants = cases()
-    attention_inputs, norm_inputs, gate_inputs = (
-        variants["attention"][1],
-        variants["rms_norm"][1],
-        variants["silu_mul"][1],
-    )
-    defaults = {name: vars(launch)[name] for name in SWEPT}
-    blocks = launch.attention_blocks
-    for splits, warps, keys in itertools.product((1, 4, 7, 14), (4, 8), (32, 64)):
-        vars(launch)["attention_blocks"] = lambda *_, w=warps, k=keys, **__: launch.AttentionBlocks(64, k, w, 2)
-        graph = captured(
-            lambda q, k, v, n=splits: launch.launch_attention(q, k, v, None, causal=False, splits=n), attention_inputs
-        )
-        yield f"attention, {splits} splits, {keys} keys, {warps} warps: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
-    vars(launch)["attention_blocks"] = blocks
-    for elements in (2, 4, 8, 16):
-        vars(launch)["_ELEMENTS_PER_LANE"] = elements
-        norm = captured(lambda x, w: launch.launch_rms_norm(x, w, 1e-6), norm_inputs)
-        gate = captured(lambda both: launch.launch_gate_mul(both[:, :WIDE], both[:, WIDE:], "silu"), gate_inputs)
-        for name, graph in (("rms_norm", norm), ("silu_mul", gate)):
-            yield f"{name}, {elements} elements per lane: {min(timed_us(graph) for _ in range(ROUNDS)):.2f} µs"
-    yield from sweep_products()
-    vars(launch).update(defaults)
-
-
-SWEPT = ("_ELEMENTS_PER_LANE", "_MATMUL_WARPS", "_MATMUL_STAGES")
-
-
-def sweep_products() -> Iterator[str]:
-    """Compare blocks, splits, warps and stages of products with few rows; the time contains adding the parts, the residual and the norm."""
-    import torch
-
-    from rocsolid.ops import split_matmul
-    from rocsolid.ops.shipped import launch
-
-    previous = split_matmul.blocks, split_matmul.best_splits
-    for shape in PRODUCTS:
-        found = {}
-        for block, splits, warps, stages in itertools.product(
-            ((64, 32, 64), (64, 64, 64), (64, 32, 128), (32, 64, 64)), (2, 4, 8), (4, 8), (3, 5)
-        ):
-            vars(split_matmul).update(blocks=lambda _, b=block: b, best_splits=lambda *_, n=splits: n)
-            vars(launch).update(_MATMUL_WARPS=warps, _MATMUL_STAGES=stages)
-            torch._dynamo.reset()
-            variants, make_inputs = product_case(*shape)
-            graph = captured(torch.compile(variants["shipped"], fullgraph=True), make_inputs)
-            found[f"blocks {block}, {splits} splits, {warps} warps, {stages} stages"] = min(
-                timed_us(graph) for _ in range(3)
-            )
-        for text in sorted(found, key=lambda t: found[t])[:5]:
-            yield f"product {shape}: {text}: {found[text]:.2f} µs"
-    vars(split_matmul).update(blocks=previous[0], best_splits=previous[1])
 
 
 def rows(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -352,22 +307,35 @@ def main() -> None:
     """Measure all or the named operators, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, help="write the record to this file")
-    parser.add_argument(
-        "--sweep", action="store_true", help="compare launch settings of the shipped kernels, write no record"
-    )
     parser.add_argument("--only", nargs="*", default=[], help="operators to measure")
+    parser.add_argument("--quick", action="store_true", help="print a short table for the shapes of five models")
+    parser.add_argument(
+        "--sweep", action="store_true", help="find the best tiles for these shapes, write the table of tiles"
+    )
+    parser.add_argument("--budget", type=float, default=150, help="seconds for --sweep")
+    parser.add_argument("--tiles", type=Path, default=kernel_shapes.TABLE, help="the table that --sweep writes")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="that compile for --quick and --sweep"
+    )
     args = parser.parse_args()
     import torch
+
+    if args.quick or args.sweep:  # before this process uses the GPU, because it forks
+        measured = (
+            kernel_shapes.sweep(args.budget, args.processes, args.tiles)
+            if args.sweep
+            else kernel_shapes.quick(args.processes)
+        )
+        with torch.no_grad():
+            for line in measured:
+                print(line, flush=True)
+        return
 
     if not torch.cuda.is_available():
         sys.exit("no GPU: nothing to measure")
     import triton
 
     torch.manual_seed(0)
-    if args.sweep:
-        with torch.no_grad():
-            print("\n".join(sweep()))
-        return
     with torch.no_grad():
         found = [measure(name, *case) for name, case in cases().items() if not args.only or name in args.only]
     print("\n".join(rows(found)))
@@ -376,7 +344,6 @@ def main() -> None:
         command=" ".join(["python", *sys.argv]),
         triton=triton.__version__,
         shapes={"tokens": TOKENS, "prefix": PREFIX, "width": WIDTH, "heads": HEADS, "mlp": WIDE},
-        calls_in_a_graph=CALLS,
         rows=found,
     )
     if args.out:
