@@ -12,7 +12,7 @@ pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
 
 from rocsolid.model.release import compare  # noqa: E402
-from rocsolid.ops import shipped  # noqa: E402
+from rocsolid.ops import linear_act, shipped  # noqa: E402
 from rocsolid.ops.audit_op import audit_op  # noqa: E402
 from rocsolid.ops.shipped import aiter_kernels, operators, references  # noqa: E402
 from rocsolid.ops.shipped.device import Gpu  # noqa: E402
@@ -414,3 +414,30 @@ def test_gpu_checks_gradients_compile_and_capture(name: str) -> None:
         torch.testing.assert_close(result, expected, rtol=2e-3, atol=2e-3)
     assert audit_op(f"rocsolid::{name}", *args).captured is True
     torch._dynamo.reset()
+
+
+def test_linear_act_passes_opcheck_and_takes_empty_inputs() -> None:
+    operator = torch.ops.rocsolid.linear_act.default
+    x, weight, bias = torch.randn(3, 16), torch.randn(10, 16), torch.randn(10)
+    for activation, given in (("gelu", bias), ("silu_mul", None)):
+        torch.library.opcheck(operator, (x, weight, given, activation))
+    torch.testing.assert_close(operator(x, weight, bias, "none"), torch.nn.functional.linear(x, weight, bias))
+    assert operator(x[:0], weight, bias, "gelu_tanh_mul").shape == (0, 5)
+    torch.testing.assert_close(operator(x[:, :0], weight[:, :0], bias, "none"), bias.expand(3, 10))
+
+
+def test_linear_act_suits_unless_torch_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from rocsolid.ops.shipped import tiles
+
+    x, weight = torch.ones(20, 64).bfloat16(), torch.ones(48, 64).bfloat16()
+    assert not linear_act.suits(x, weight, "gelu"), "on the CPU"
+    monkeypatch.setattr(linear_act, "triton_supports", lambda *_: True)
+    assert linear_act.suits(x, weight, "gelu")
+    assert not linear_act.suits(x.float(), weight.float(), "gelu")
+    assert not linear_act.suits(torch.ones(257, 64).bfloat16(), weight, "gelu")
+    assert not linear_act.suits(x[:, :60], weight[:, :60], "gelu"), "rows are not read 16 bytes at a time"
+    key = tiles.product_key("linear_act gated", 20, 64, 24, torch.bfloat16)
+    monkeypatch.setattr(tiles, "known_tile", lambda _, k: tiles.Tile(32, 32, 64, 0, 4, 4) if k == key else None)
+    assert linear_act.suits(x, weight, "gelu")
+    assert not linear_act.suits(x, weight, "gelu_mul")
