@@ -1,7 +1,8 @@
 """Run one model with one method in its own process, and measure it on request.
 
 It writes lines of JSON: first the result of the set-up, then one for each line that it reads. For a number N this is a list of N times
-in milliseconds; for `kernels`, the number of kernels of one call and how long they take.
+in milliseconds on the GPU; for `wall N`, of N times until the result is there, by the host's clock; for `kernels`, the number of
+kernels of one call and how long they take.
 """
 
 import json
@@ -89,7 +90,9 @@ def main() -> None:
         return
     print(json.dumps(cell.about), file=out, flush=True)
     for line in sys.stdin:
-        answer = cell.kernels() if line.strip() == "kernels" else [cell.timed_ms() for _ in range(int(line))]
+        command, _, count = line.strip().rpartition(" ")
+        timed = cell.wall_ms if command == "wall" else cell.timed_ms
+        answer = cell.kernels() if count == "kernels" else [timed() for _ in range(int(count))]
         print(json.dumps(answer), file=out, flush=True)
 
 
@@ -141,11 +144,25 @@ class Cell:
             }
 
     def timed_ms(self) -> float:
-        """Return the time of one call, from an idle GPU until it is idle again."""
-        self._turn ^= 1
-        inputs = self._inputs[self._turn]
+        """Return the time of one call, from an idle GPU until it is idle again, by the GPU's clock."""
+        inputs = self._next_inputs()
         with torch.no_grad():
             return self._clock.sample(lambda: self._call(*inputs), 1)
+
+    def wall_ms(self) -> float:
+        """Return the time from the call until its result is there, by the host's clock."""
+        inputs = self._next_inputs()
+        wait = torch.cuda.synchronize if self._on_device else lambda: None
+        wait()
+        with torch.no_grad():
+            begun = time.perf_counter()
+            self._call(*inputs)
+            wait()
+            return (time.perf_counter() - begun) * 1e3
+
+    def _next_inputs(self) -> tuple[Any, ...]:
+        self._turn ^= 1
+        return self._inputs[self._turn]
 
     def kernels(self) -> dict[str, Any]:
         """Return the number of kernels of one call, and how long they take without the gaps between them."""

@@ -1,5 +1,6 @@
 """Whether the host was quiet while something was measured. Linux only: elsewhere nothing is known, and nothing is refused."""
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Final
 _STAT: Final = Path("/proc/stat")
 _CORES: Final = Path("/sys/devices/system/cpu")
 _LOOK_S: Final = 0.5
+_SPIN_S: Final = 0.05
 _MAX_BUSY_CORES: Final = 0.25  # of everything else on the machine
 _MAX_STEAL: Final = 0.01  # the share of time that the hypervisor gave to others
 _MIN_FREQUENCY: Final = 0.8  # of the highest frequency
@@ -39,21 +41,34 @@ class HostState:
         )
 
 
+class HostWatch:
+    """Watches the host until `state` is called. What this process and its children do is not counted."""
+
+    def __init__(self) -> None:
+        self._before, self._own, self._started = _ticks(), _own_ticks(), time.monotonic()
+
+    def state(self) -> HostState:
+        """What the host did since the watch began."""
+        after, own, seconds = _ticks(), _own_ticks() - self._own, time.monotonic() - self._started
+        if self._before is None or after is None:
+            return HostState()
+        user, nice, system, idle, iowait, irq, softirq, steal = (
+            b - a for a, b in zip(self._before, after, strict=True)
+        )
+        total = user + nice + system + idle + iowait + irq + softirq + steal
+        ticks_per_core = seconds * 100  # USER_HZ is 100 on every platform that torch supports
+        return HostState(
+            busy_cores=max(0.0, round((user + nice + system + irq + softirq - own) / ticks_per_core, 2)),
+            steal=round(steal / max(1, total), 3),
+            frequency=_frequency(),
+        )
+
+
 def host_state(look_s: float = _LOOK_S) -> HostState:
     """Watch the host for a moment, while nothing is measured."""
-    before, started = _ticks(), time.monotonic()
+    watch = HostWatch()
     time.sleep(look_s)
-    after, seconds = _ticks(), time.monotonic() - started
-    if before is None or after is None:
-        return HostState()
-    user, nice, system, idle, iowait, irq, softirq, steal = (b - a for a, b in zip(before, after, strict=True))
-    total = user + nice + system + idle + iowait + irq + softirq + steal
-    ticks_per_core = seconds * 100  # USER_HZ is 100 on every platform that torch supports
-    return HostState(
-        busy_cores=round((user + nice + system + irq + softirq) / ticks_per_core, 2),
-        steal=round(steal / max(1, total), 3),
-        frequency=_frequency(),
-    )
+    return watch.state()
 
 
 def _ticks() -> tuple[int, ...] | None:
@@ -66,13 +81,42 @@ def _ticks() -> tuple[int, ...] | None:
     return numbers if len(numbers) == 8 else None  # noqa: PLR2004 - the eight kinds above
 
 
-def _frequency() -> float:
-    """The lowest frequency limit of a core, compared with its highest frequency; 1 where the kernel does not tell."""
-    shares = [1.0]
-    for folder in _CORES.glob("cpu[0-9]*/cpufreq"):
+def _own_ticks() -> int:
+    """User and system time of this process and all its children, also of those that have ended."""
+    parents, times = {}, {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
         try:
-            limit, highest = (int((folder / f).read_text()) for f in ("scaling_max_freq", "cpuinfo_max_freq"))
-        except (OSError, ValueError):
+            fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:  # it has ended
             continue
-        shares.append(limit / highest)
-    return round(min(shares), 2)
+        pid = int(file.parent.name)
+        parents[pid], times[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+    total, group = 0, [os.getpid()]
+    while group:
+        total += sum(times.get(pid, 0) for pid in group)
+        group = [pid for pid, parent in parents.items() if parent in group]
+    return total
+
+
+def _frequency() -> float:
+    """The lowest limit of a core, or the frequency of the fastest core if that is less, compared with the highest; 1 if unknown."""
+    until = time.perf_counter() + _SPIN_S
+    while time.perf_counter() < until:  # an idle core is slow
+        pass
+    limits, current = [1.0], []
+    for folder in _CORES.glob("cpu[0-9]*/cpufreq"):
+        highest, limit, now = (
+            _number(folder / name) for name in ("cpuinfo_max_freq", "scaling_max_freq", "scaling_cur_freq")
+        )
+        if highest and limit:
+            limits.append(limit / highest)
+        if highest and now:
+            current.append(now / highest)
+    return round(min(*limits, max(current, default=1.0)), 2)
+
+
+def _number(file: Path) -> int:
+    try:
+        return int(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0

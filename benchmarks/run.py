@@ -80,10 +80,14 @@ class BenchmarkProcess:
 
     def measure(self, deadline: float) -> None:
         """Measure one round."""
+        self.ask("", deadline)
+
+    def ask(self, clock: str, deadline: float) -> None:
+        """Measure one round by a clock of the process: "" or "wall "."""
         assert self._process is not None
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            print(_CALLS, file=self._process.stdin, flush=True)
+            print(f"{clock}{_CALLS}", file=self._process.stdin, flush=True)
         line = self._line(deadline)
         if line:
             self.rounds.append(statistics.median(json.loads(line)))
@@ -114,6 +118,9 @@ class BenchmarkProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
         self._process.wait()
+        for pipe in filter(None, (self._process.stdin, self._process.stdout)):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
     def record(self) -> dict[str, Any]:
         """Its results."""

@@ -1,9 +1,11 @@
 """The benchmark runner, and the table, plot and page made from its records."""
 
+import contextlib
 import json
 import math
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,38 @@ def test_a_busy_host_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert host.host_state(0.0) == host.HostState()
 
 
+def test_the_measured_processes_are_not_other_processes() -> None:
+    """A child that computes, and one that has ended, belong to the measurement."""
+    watch, before = host.HostWatch(), host._own_ticks()
+    command = [sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert host._own_ticks() - before >= 45
+        child.communicate(b"\n")
+    assert host._own_ticks() - before >= 45
+    assert watch.state().steal >= 0
+
+
+def test_the_frequency_is_that_of_the_fastest_core_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(host, "_CORES", tmp_path)
+    assert host._frequency() == 1.0, "unknown"
+
+    def core(number: int, **files: int) -> None:
+        folder = tmp_path / f"cpu{number}/cpufreq"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in files.items():
+            (folder / name).write_text(f"{value}\n")
+
+    for number in (0, 1):
+        core(number, cpuinfo_max_freq=4000, scaling_max_freq=4000, scaling_cur_freq=1000)
+    assert host._frequency() == 0.25
+    core(1, scaling_cur_freq=4000)
+    assert host._frequency() == 1.0, "the other core is idle"
+    core(0, scaling_max_freq=2000)
+    assert host._frequency() == 0.5, "a limit of any core"
+
+
 @pytest.mark.torch
 def test_the_work_of_a_model_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
@@ -195,7 +229,74 @@ def test_the_work_of_a_model_is_counted(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_table_of_a_quiet_run_has_kernels_and_the_roofline() -> None:
     from benchmarks.quiet import table as quiet_table
 
-    eager = {"median_ms": 2.0, "kernels": 70, "device_ms": 1.5, "roofline_ms": 0.1}
+    eager = {"median_ms": 2.0, "wall_ms": 2.125, "kernels": 70, "device_ms": 1.5, "roofline_ms": 0.1}
     lines = list(quiet_table({"bert": {"eager": eager, "rs.optimize": {"failed": "hung"}}}))
-    assert lines[0].split() == ["model", "roofline", "eager", "rs.optimize"]
-    assert lines[1].split() == ["bert", "0.1", "2.000", "(1.500", "in", "70)", "failed"]
+    assert lines[0].split() == ["model", "roofline", "eager,", "wall", "rs.optimize,", "wall"]
+    assert lines[1].split() == ["bert", "0.1", "2.000", "2.125", "(1.500", "in", "70)", "failed"]
+
+
+@pytest.mark.torch
+def test_a_quiet_process_measures_by_both_clocks() -> None:
+    from benchmarks.quiet import QuietCell
+
+    running = QuietCell("int8_linears", "eager", "cpu", "float32")
+    running.begin()
+    try:
+        running.wait(time.monotonic() + 200)
+        for _ in range(2):
+            running.measure(time.monotonic() + 60)
+    finally:
+        running.stop()
+    record = running.record()
+    assert len(record["rounds_ms"]) == len(running.wall) == 2
+    assert 0.5 < record["wall_ms"] / record["median_ms"] < 2
+
+
+QUIET = {"busy_cores": 0.0, "steal": 0.0, "frequency": 1.0}
+
+
+@pytest.mark.torch
+def test_a_quiet_run_is_continued_until_everything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three calls, each with time for one model; what was measured on a busy host is measured again."""
+    from benchmarks import quiet
+
+    now, file, out = [0.0], tmp_path / "runs.json", tmp_path / "record.json"
+    measured: list[tuple[str, str]] = []
+
+    def one(model: str, method: str, _: object) -> dict[str, Any]:
+        measured.append((model, method))
+        now[0] += 30
+        noisy = now[0] == 30  # the first process
+        return {"median_ms": len(measured), "wall_ms": 2.0 * len(measured), "host": QUIET | {"steal": 0.5 * noisy}}
+
+    monkeypatch.setattr(quiet, "_one", one)
+    monkeypatch.setattr(quiet, "fill_caches", lambda *_: {})
+    monkeypatch.setattr(quiet, "versions", lambda _: {"device": "a GPU", "torch": "2.11"})
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    command = ["quiet", "--models", "bert", "gpt2", "--methods", "eager", "rs.optimize", "--processes", "1"]
+
+    def call(*args: str) -> str:
+        monkeypatch.setattr(sys, "argv", [*command, "--results", str(file), "--minutes", "1.5", *args])
+        measured.clear()
+        with contextlib.suppress(SystemExit):
+            quiet.main()
+        return capsys.readouterr().out
+
+    call()
+    assert measured == [("bert", "eager"), ("bert", "rs.optimize")]
+    call("--out", str(out))
+    assert measured == [("bert", "eager")], "the host was busy"
+    assert not out.exists()
+    call()
+    assert measured == [("gpt2", "eager"), ("gpt2", "rs.optimize")]
+    printed = call("--out", str(out))
+    assert not measured
+    record = json.loads(out.read_text())
+    assert list(record["models"]) == ["bert", "gpt2"]
+    assert record["models"]["gpt2"]["rs.optimize"]["wall_ms"] > 0
+    assert "rs.optimize over eager" in printed
+    monkeypatch.setattr(sys, "argv", [*command, "--results", str(file), "--dtype", "float16"])
+    with pytest.raises(SystemExit, match="measured with something else: dtype: bfloat16, now float16"):
+        quiet.main()
