@@ -378,7 +378,7 @@ def field(text: str, name: str) -> int:
     return int(found[1])
 
 
-def test_wide_heads_with_a_mask_are_left_to_torch_on_rdna(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_heads_are_left_to_torch_on_rdna(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operators, "triton_supports", lambda *_: True)
     mask = torch.ones(4, 4, dtype=torch.bool)
     for is_rdna in (False, True):
@@ -386,6 +386,8 @@ def test_wide_heads_with_a_mask_are_left_to_torch_on_rdna(monkeypatch: pytest.Mo
         wide, narrow = torch.ones(1, 1, 4, 128), torch.ones(1, 1, 4, 64)
         assert operators.attention_supports(wide, wide, wide, mask) is not is_rdna
         assert operators.attention_supports(wide, wide, wide)
+        widest = torch.ones(1, 1, 4, 256)
+        assert operators.attention_supports(widest, widest, widest) is not is_rdna
         assert operators.attention_supports(narrow, narrow, narrow, mask)
 
 

@@ -13,7 +13,7 @@ from rocsolid.ops.shipped.device import gpu
 from rocsolid.ops.vendor_op import register_gradients
 
 _HEAD_DIMS: Final = (16, 32, 64, 128, 256)
-_MAX_MASKED_ON_RDNA: Final = 64
+_MAX_ON_RDNA, _MAX_MASKED_ON_RDNA = 128, 64
 HAS_TRITON: Final = importlib.util.find_spec("triton") is not None
 
 
@@ -24,8 +24,8 @@ def triton_supports(x: Tensor, *others: Tensor) -> bool:
 
 
 def attention_supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> bool:
-    """Whether our attention kernel supports these tensors. With a mask and wide heads, RDNA GPUs have too few registers for it."""
-    wide = q.shape[-1] > _MAX_MASKED_ON_RDNA and mask is not None and gpu(q.device).is_rdna
+    """Whether our attention kernel supports these tensors. RDNA GPUs have too few registers for it if heads are wide."""
+    wide = q.shape[-1] > (_MAX_ON_RDNA if mask is None else _MAX_MASKED_ON_RDNA) and gpu(q.device).is_rdna
     return (
         triton_supports(q, k, v, *([] if mask is None else [mask]))
         and q.dtype == k.dtype == v.dtype

@@ -29,7 +29,7 @@ _MANY_KEYS: Final = 512  # to split fewer costs more than it gains
 _MAX_KEY_SPLITS: Final = 16
 _STAGE_BYTES: Final = 98304  # of loads in flight, which hide the latency of the memory
 _MAX_STAGES: Final = 6
-_WIDE: Final = 128
+_MOST_REGISTERS: Final = 64 * 64 * 128  # of attention: queries, keys and width; more do not fit into the registers
 _MOST_TUNED: Final = 8  # candidates of a shape
 
 
@@ -93,14 +93,14 @@ def attention_tiles(
     """Tiles of attention, the fastest by estimate first. `splits` 0: as many as are good; several cost a kernel that joins them."""
     if gpu.is_rdna:
         few = queries <= 16  # noqa: PLR2004 - the smallest block
-        blocks = [(16 if few else 32, 16, 1 if few else 2, 1)]
+        blocks = [(16 if few else 32, 16, 2 if few else 4, 1)]
     else:
         blocks = [
             (tile_queries, tile_keys, 4, 2)
             for tile_queries, tile_keys in itertools.product((16, 32, 64), (32, 64, 128))
             if tile_queries < 2 * max(16, queries)
             and tile_keys < 2 * max(32, keys)
-            and (head_dim <= _WIDE or tile_keys == 32)  # noqa: PLR2004 - registers
+            and tile_queries * tile_keys * head_dim <= _MOST_REGISTERS
             and 4 * tile_keys * head_dim * element_bytes <= gpu.shared_bytes
         ] or [(16, 32, 4, 1)]
     most = min(_MAX_KEY_SPLITS, keys // _MIN_KEYS) if keys >= _MANY_KEYS else 1
