@@ -313,14 +313,16 @@ def compilers(count: int) -> Iterator[ProcessPoolExecutor]:
 
 def compile_all(pool: Executor, wanted: Iterable[tuple[Case, Tile, bool]], deadline: float) -> set[tuple[object, ...]]:
     """Compile the kernels, with or without PDL, until the deadline; return those that are compiled, as `code` names them."""
-    jobs = {code(*job): job for job in reversed(list(wanted))}
-    waiting = {pool.submit(compile_tile, *job): name for name, job in reversed(jobs.items())}
+    jobs: dict[tuple[object, ...], tuple[Case, Tile, bool]] = {}
+    for job in wanted:
+        jobs.setdefault(code(*job), job)
+    waiting = {pool.submit(compile_tile, *job): name for name, job in jobs.items()}
     done: set[tuple[object, ...]] = set()
     while waiting and time.monotonic() < deadline:
         finished, _ = wait(waiting, timeout=max(0.0, deadline - time.monotonic()), return_when=FIRST_COMPLETED)
         for future in finished:
             name = waiting.pop(future)
-            if future.result():
+            if future.exception() is None and future.result():  # a compiler that crashes ends only this measurement
                 done.add(name)
     for future in waiting:
         future.cancel()
