@@ -11,6 +11,9 @@ import triton
 import triton.language as tl
 
 LINE_BYTES: tl.constexpr = tl.constexpr(128)
+EARLY_BYTES: tl.constexpr = tl.constexpr(
+    98304
+)  # of one matrix that a program loads into L2 early; all programs share the L2
 
 
 @triton.jit
@@ -132,11 +135,12 @@ def attend_to_keys(
 
 @triton.jit
 def load_keys_into_l2(tokens, token_stride, begin, end, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Start loading keys or values from `begin` to `end` into the L2 cache."""
-    elements: tl.constexpr = LINE_BYTES // (tokens.dtype.element_ty.primitive_bitwidth // 8)
+    """Start loading the first keys or values from `begin` to `end` into the L2 cache."""
+    element_bytes: tl.constexpr = tokens.dtype.element_ty.primitive_bitwidth // 8
+    elements: tl.constexpr = LINE_BYTES // element_bytes
     lines: tl.constexpr = (HEAD_DIM + elements - 1) // elements
     line = tl.arange(0, lines) * elements
-    for block_begin in range(begin, end, BLOCK_N):
+    for block_begin in range(begin, tl.minimum(end, begin + EARLY_BYTES // (HEAD_DIM * element_bytes)), BLOCK_N):
         index = tl.minimum(block_begin + tl.arange(0, BLOCK_N), end - 1)
         load_into_l2(tokens + index[:, None] * token_stride + line[None, :])
 
@@ -245,8 +249,10 @@ def load_columns_into_l2(
     b, first_column, columns, begin, end, b_inner_stride, b_column_stride,
     ROW_MAJOR: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Start loading a block of columns of `b` into the L2 cache. ROW_MAJOR: neighbours in a row are neighbours in memory."""
-    elements: tl.constexpr = LINE_BYTES // (b.dtype.element_ty.primitive_bitwidth // 8)
+    """Start loading the first part of a block of columns of `b` into the L2 cache. ROW_MAJOR: neighbours in a row are so in memory."""
+    element_bytes: tl.constexpr = b.dtype.element_ty.primitive_bitwidth // 8
+    elements: tl.constexpr = LINE_BYTES // element_bytes
+    end = tl.minimum(end, begin + EARLY_BYTES // (BLOCK_N * element_bytes))
     if ROW_MAJOR:
         column = first_column + tl.arange(0, (BLOCK_N + elements - 1) // elements) * elements
         for block_begin in range(begin, end, BLOCK_K):
