@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from tests.support import ROOT, clean_environ, run_python
+from tests.support import ROOT, clean_environ, needs_torch, run_python
 
 pytestmark = pytest.mark.torch
 torch: Any = pytest.importorskip("torch")
@@ -225,6 +225,7 @@ def test_the_compiler_sees_the_kernels_and_their_mutations() -> None:
 def test_inductor_copies_no_input_or_result_of_attention_and_linear_act(tmp_path: Any) -> None:
     """Where a pass has changed strides, slices are read as they are, and the next product reads the result as it is."""
     pytest.importorskip("triton")
+    needs_torch("2.11", "older ones cannot compile fake tensors")
     ran = run_python(str(ROOT / "tests/ops/lowered.py"), str(tmp_path))
     assert ran.code == 0, ran.err[-2000:]
     merging_weights, *kernels = ran.out.split()
@@ -347,7 +348,7 @@ def test_the_kernels_start_before_the_previous_one_ends_on_hopper(
     assert len(kernels) == 13
     for name, kernel in kernels.items():
         text = kernel.asm["ptx"]
-        before, after = text.split("griddepcontrol.wait;")
+        before, after = re.split(r"griddepcontrol\.wait ?;", text)
         assert "griddepcontrol.launch_dependents" in after, name
         assert ("prefetch.global.L2" in before) is ("join" not in name), name
         assert not re.search(r"(ld|st|async\.\w+\.shared)\.global", before), name
