@@ -12,21 +12,32 @@ from rocsolid.model.plan import Decision
 from rocsolid.model.setting import Channel
 from rocsolid.optimize.attention import ATTENTION
 from rocsolid.optimize.form_race import TriedSetting
-from rocsolid.optimize.passes.merge_projections import SharedInputs, merge_projections
+from rocsolid.optimize.passes.fused_activations import fuse_activations
+from rocsolid.optimize.passes.merge_projections import SharedInputs, join_weights, merge_projections
 from rocsolid.optimize.passes.own_attention import suits_own_attention, use_own_attention
+from rocsolid.optimize.passes.packed_attention import write_out_attention
 from rocsolid.optimize.passes.split_products import split_products, suits_splitting
 from rocsolid.torchapi.graphs.device_graphs import has_other_graphs
 from rocsolid.torchapi.inductor.graph_pass import graph_pass, passes_supported
 
 MERGED_PROJECTIONS: Final = "rocsolid.merged_projections"
+PACKED_ATTENTION: Final = "rocsolid.packed_attention"
 OWN_ATTENTION: Final = "rocsolid.attention"
+FUSED_ACTIVATIONS: Final = "rocsolid.fused_activations"
 SPLIT_PRODUCTS: Final = "rocsolid.split_products"
-# The option of Inductor that takes the pass, and the pass, in the order in which they run.
-_PASSES: Final[Mapping[str, tuple[str, Callable[[Graph], None]]]] = {
-    OWN_ATTENTION: ("pre_grad_custom_pass", use_own_attention),
-    MERGED_PROJECTIONS: ("post_grad_custom_pre_pass", merge_projections),
-    SPLIT_PRODUCTS: ("post_grad_custom_pre_pass", split_products),
+# What each consists of, in the order in which they run: before and after autograd.
+_BEFORE_AUTOGRAD: Final[Mapping[str, Callable[[Graph], None]]] = {
+    PACKED_ATTENTION: write_out_attention,
+    OWN_ATTENTION: use_own_attention,
+    FUSED_ACTIVATIONS: fuse_activations,
+    MERGED_PROJECTIONS: merge_projections,
 }
+_AFTER_AUTOGRAD: Final[Mapping[str, Callable[[Graph], None]]] = {
+    FUSED_ACTIVATIONS: join_weights,
+    MERGED_PROJECTIONS: join_weights,
+    SPLIT_PRODUCTS: split_products,
+}
+_PASSES: Final = tuple({**_BEFORE_AUTOGRAD, **_AFTER_AUTOGRAD})
 
 
 def is_pass(name: str) -> bool:
@@ -37,11 +48,11 @@ def is_pass(name: str) -> bool:
 def pass_options(names: Iterable[str]) -> dict[str, Any]:
     """Return the options of `torch.compile` that switch passes on; names of settings are ignored."""
     wanted = set(names)
-    rewrites: dict[str, list[Callable[[Graph], None]]] = {}
-    for name, (option, rewrite) in _PASSES.items():
-        if name in wanted:
-            rewrites.setdefault(option, []).append(rewrite)
-    return {option: graph_pass(*functions) for option, functions in rewrites.items()}
+    options = {"pre_grad_custom_pass": _BEFORE_AUTOGRAD, "post_grad_custom_pre_pass": _AFTER_AUTOGRAD}
+    rewrites = {
+        x: dict.fromkeys(rewrite for name, rewrite in of.items() if name in wanted) for x, of in options.items()
+    }
+    return {option: graph_pass(*functions) for option, functions in rewrites.items() if functions}
 
 
 def tried_passes() -> Iterator[TriedSetting]:
