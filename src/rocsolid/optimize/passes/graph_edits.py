@@ -108,7 +108,8 @@ def _may_write(node: Node) -> bool:
     if schema is not None:
         return bool(schema.is_mutable)
     name = name_of(node)
-    in_place = name.endswith("_") and not name.endswith("__")
+    is_operator = getattr(node.target, "__module__", "") == "_operator"  # `and_` and `or_` write nothing
+    in_place = name.endswith("_") and not name.endswith("__") and not is_operator
     return in_place or name in _WRITING or bool(_argument(node, "inplace")) or "out" in node.kwargs
 
 
@@ -147,7 +148,9 @@ def constant(node: Node) -> Any:
             values[x] = (
                 getattr(args[0], x.target)(*args[1:], **kwargs) if x.op == "call_method" else x.target(*args, **kwargs)
             )
-    return values[node]
+    return (
+        values[node] if type(values[node]) is torch.Tensor else None
+    )  # fake tensors of a simulated GPU have no elements
 
 
 def _ancestors(node: Node) -> set[Node]:

@@ -38,7 +38,7 @@ def _modules_of(rewrite: Rewrite) -> Iterator[str]:
     yield rewrite.__module__
     package = rewrite.__module__.partition(".")[0]
     for imported in vars(sys.modules[rewrite.__module__]).values():
-        if inspect.isfunction(imported) and imported.__module__.partition(".")[0] == package:
+        if inspect.isfunction(imported) and (imported.__module__ or "").partition(".")[0] == package:
             yield imported.__module__
 
 
