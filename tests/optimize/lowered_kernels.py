@@ -1,7 +1,8 @@
 """Run as a program: lowers two-layer models for a pretended sm_90 with some graph passes, and writes the kernels of each.
 
-The arguments are cases such as `bert:merged_projections,attention`. The result is JSON: a list of kernels by case. With `combo_kernels`
-or another option of Inductor after a second colon, that is switched on, too.
+The arguments are cases such as `bert:merged_projections,attention`. The result is JSON: a list of kernels by case, and one of the
+products whose kernels Inductor would benchmark. With `combo_kernels` or another option of Inductor after a second colon, that is
+switched on, too.
 """
 
 import json
@@ -34,17 +35,19 @@ def main(cases: list[str]) -> None:
         kind, passes, *options = case.split(":")
         torch._dynamo.reset()
         record.graphs.clear()
+        record.searches.clear()
         with mode, torch.no_grad():
             model, x = (part.bfloat16().cuda() for part in two_layers(kind))
             shared_inputs = SharedInputs()
             with shared_inputs.watch(model):
                 model(x)
             shared_inputs.make_adjacent()
-        chosen = pass_options(f"rocsolid.{name}" for name in passes.split(",") if name)
-        with torch.no_grad():
+        chosen = pass_options({f"rocsolid.{name}": True for name in passes.split(",") if name})
+        with torch.no_grad():  # outside the mode the passes can compute with numbers, as on a real GPU
             torch.compile(model, options={**chosen, **dict.fromkeys(options, True)} or None)(x)
         [graph] = record.graphs
         externs = [extern.name for extern in graph.externs]
+        found[f"{case} searches"] = [f"{search.op} {search.shapes}" for search in record.searches if search.tuners]
         found[case] = [*(name for name, _ in graph.calls), *(x for x in externs if not any(v in x for v in _VIEWS))]
     sys.stdout.write(json.dumps(found))
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,22 +12,36 @@ pytest.importorskip("torch")
 import torch
 from tests.optimize import small_models
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 import rocsolid as rs
 from rocsolid.model.form import Form
+from rocsolid.model.plan import Decision
+from rocsolid.model.setting import Channel
 from rocsolid.ops import linear_act, split_matmul
 from rocsolid.ops.shipped.device import Gpu
 from rocsolid.ops.shipped.operators import ATTENTION as ATTENTION_OPERATOR
 from rocsolid.ops.split_matmul import best_splits
 from rocsolid.optimize import graph_passes
-from rocsolid.optimize.graph_passes import MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS, pass_options
+from rocsolid.optimize.graph_passes import (
+    AUTOTUNED_PRODUCTS,
+    FUSED_ACTIVATIONS,
+    MERGED_PROJECTIONS,
+    OWN_ATTENTION,
+    PACKED_ATTENTION,
+    SPLIT_PRODUCTS,
+    pass_options,
+)
 from rocsolid.optimize.passes import own_attention
+from rocsolid.optimize.passes.autotuned_products import benchmark_products
 from rocsolid.optimize.passes.fused_activations import fuse_activations
+from rocsolid.optimize.passes.library_products import LIBRARIES
 from rocsolid.optimize.passes.merge_projections import SharedInputs, join_weights, merge_projections
 from rocsolid.optimize.passes.own_attention import use_own_attention
 from rocsolid.optimize.passes.packed_attention import write_out_attention
 from rocsolid.optimize.passes.split_products import split_products, suits_splitting
+from rocsolid.optimize.settings_search import TriedSetting
 from rocsolid.torchapi.inductor.graph_pass import graph_pass
 
 pytestmark = pytest.mark.torch
@@ -102,7 +117,7 @@ def record_products(graph: Any) -> None:
 def compiled(model: Any) -> Any:
     # Without the cache, in which torch would find the graph of another test, and not run the pass.
     options = {"post_grad_custom_post_pass": graph_pass(record_products), "fx_graph_cache": False}
-    return torch.compile(model, options={**pass_options([MERGED_PROJECTIONS]), **options})
+    return torch.compile(model, options={**pass_options(dict.fromkeys([MERGED_PROJECTIONS], True)), **options})
 
 
 def packed(model: Any, *args: Any) -> int:
@@ -278,9 +293,9 @@ def read(x: Any, other: Any) -> None:
 def test_layers_are_merged_only_if_nothing_is_written_between_them(change: Callable[[Any, Any], None]) -> None:
     model, x = Writes(change), torch.randn(3, WIDTH)
     packed(model, x.clone())
-    for result, expected in zip(compiled(model)(x.clone()), model(x.clone()), strict=True):
+    for result, expected in zip(rewritten(merge_projections, model)(x.clone()), model(x.clone()), strict=True):
         torch.testing.assert_close(result, expected)
-    assert products() == ((1, 0) if change is read else (0, 2))
+    assert seen("linear") == (1 if change is read else 2), seen_targets
 
 
 def test_results_whose_strides_the_model_uses_are_not_parts_of_a_wider_one() -> None:
@@ -295,9 +310,9 @@ def test_results_whose_strides_the_model_uses_are_not_parts_of_a_wider_one() -> 
 
     model, x = Strided(), torch.randn(3, WIDTH)
     packed(model, x)
-    for result, expected in zip(compiled(model)(x), model(x), strict=True):
+    for result, expected in zip(rewritten(merge_projections, model)(x), model(x), strict=True):
         torch.testing.assert_close(result, expected)
-    assert products() == (0, 2)
+    assert seen("linear") == 2
 
 
 def test_products_with_weights_that_are_not_transposed_stay() -> None:
@@ -370,7 +385,7 @@ def test_a_compiled_training_step_is_right() -> None:
 def test_sizes_can_change() -> None:
     model = LlamaLayer()
     packed(model, torch.randn(1, 4, WIDTH))
-    function = torch.compile(model, dynamic=True, options=pass_options([MERGED_PROJECTIONS]))
+    function = torch.compile(model, dynamic=True, options=pass_options(dict.fromkeys([MERGED_PROJECTIONS], True)))
     for tokens in (4, 7, 9):
         x = torch.randn(1, tokens, WIDTH)
         torch.testing.assert_close(function(x), model(x))
@@ -407,8 +422,36 @@ def test_joined_weights_are_a_view_if_they_are_adjacent() -> None:
     torch.library.opcheck(joined, (apart,), test_utils=("test_schema", "test_faketensor"))
 
 
+PASSES_ONLY = [
+    TriedSetting(Decision(id=name, value=True, channel=Channel.SCOPE, why="", profile="optimize"), joint=True)
+    for name in (MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS, SPLIT_PRODUCTS)
+]
+
+
+def test_only_weights_that_nothing_but_products_read_are_joined_without_a_copy() -> None:
+    def products(x: Any, a: Any, b: Any, c: Any) -> Any:
+        returned, written = torch.cat([a, b]), torch.cat([a, c])
+        c.add_(1.0)
+        return (
+            functional.linear(x, torch.cat([a, b])),
+            functional.linear(x, written),
+            returned,
+            x @ torch.cat([a, b], 1),
+        )
+
+    x, weights = torch.randn(3, 4), [torch.randn(4, 4) for _ in range(3)]
+    graph = make_fx(torch.func.functionalize(products), tracing_mode="fake")(x, *weights)
+    join_weights(graph.graph)
+    graph.recompile()
+    targets = [str(n.target) for n in graph.graph.nodes]
+    assert targets.count("rocsolid.joined_weights.default") == 1
+    copies = [weight.clone() for weight in weights]
+    for result, expected in zip(graph(x, *weights), products(x, *copies), strict=True):
+        torch.testing.assert_close(result, expected)
+
+
 def test_optimize_tries_merged_projections(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: list(graph_passes.tried_passes()))
+    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: PASSES_ONLY)
     model, x = LlamaLayer().eval(), torch.randn(2, 5, WIDTH)
     report = rs.optimize(model, x, artefacts=tmp_path).report()
 
@@ -420,7 +463,7 @@ def test_optimize_tries_merged_projections(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_optimize_does_not_try_it_without_layers_of_one_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: list(graph_passes.tried_passes()))
+    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: PASSES_ONLY)
     report = rs.optimize(nn.Linear(4, 4), torch.randn(2, 4), artefacts=tmp_path).report()
 
     assert not any(MERGED_PROJECTIONS in result.settings for result in report.forms)
@@ -433,6 +476,19 @@ def record(graph: Any) -> None:
 def compiled_with(option: str, rewrite: Callable[[Any], None], function: Any, **options: Any) -> Any:
     passes = {option: graph_pass(rewrite, record), "fx_graph_cache": False}
     return torch.compile(function, options=passes, **options)
+
+
+def rewritten(rewrite: Callable[[Any], None], function: Any) -> Any:
+    """The function with a rewritten graph, run in eager: a rewrite before autograd needs no compiler."""
+
+    def backend(module: Any, _: Any) -> Any:
+        rewrite(module.graph)
+        record(module.graph)
+        module.graph.lint()
+        module.recompile()
+        return module.forward
+
+    return torch.compile(function, backend=backend)
 
 
 def seen(name: str) -> int:
@@ -516,7 +572,7 @@ def test_attention_reads_keys_that_are_put_together_where_they_are(masked: bool)
     earlier = torch.randn(2, 4, 9, 16).bfloat16()
     mask = torch.rand(2, 1, 6, 15) > 0.3 if masked else None
     model = Attends()
-    fast = compiled_with("pre_grad_custom_pass", use_own_attention, model)
+    fast = rewritten(use_own_attention, model)
 
     torch.testing.assert_close(fast(q, k, v, earlier, mask), model(q, k, v, earlier, mask), rtol=3e-2, atol=3e-2)
     assert seen("rocsolid.attention") == 1
@@ -535,7 +591,7 @@ def test_what_the_model_writes_is_kept() -> None:
     q, model = torch.randn(1, 4, 6, 16).bfloat16(), WritesState()
     count, expected_count = torch.zeros(()), torch.zeros(())
     expected = model(q.clone(), expected_count)
-    result = compiled_with("pre_grad_custom_pass", use_own_attention, model)(q.clone(), count)
+    result = rewritten(use_own_attention, model)(q.clone(), count)
     torch.testing.assert_close(result, expected, rtol=3e-2, atol=3e-2)
     assert count == expected_count == 1
     assert seen("rocsolid.attention") == 1
@@ -569,6 +625,7 @@ MASKS: dict[str, Callable[[Any], Any]] = {
     "bool": small_models.causal_mask,
     "minus infinity": lambda x: additive(small_models.causal_mask(x), float("-inf")),
     "smallest number": lambda x: additive(small_models.causal_mask(x), torch.finfo(torch.bfloat16).min),
+    "two causal ones": lambda x: small_models.causal_mask(x) & small_models.causal_mask(x),
     "nothing hidden": lambda x: torch.ones(1, 1, 1, x.shape[1], dtype=torch.bool, device=x.device),
     "some more hidden": lambda x: small_models.causal_mask(x) & (torch.arange(x.shape[1]) != 1),
     "half visible": lambda x: additive(small_models.causal_mask(x), -1.0),
@@ -591,10 +648,8 @@ def test_masks_that_are_built_from_positions_are_recognised(kind: str) -> None:
         masks.extend((n.args[4], n.args[5] is not None) for n in graph.nodes if n.target is ATTENTION_OPERATOR)
 
     x = torch.randn(1, 5, 32).bfloat16()
-    torch.testing.assert_close(
-        compiled_with("pre_grad_custom_pass", rewrite, attend)(x), attend(x), rtol=3e-2, atol=3e-2
-    )
-    expected = {"nothing hidden": (False, False), **dict.fromkeys(list(MASKS)[:3], (True, False))}
+    torch.testing.assert_close(rewritten(rewrite, attend)(x), attend(x), rtol=3e-2, atol=3e-2)
+    expected = {"nothing hidden": (False, False), **dict.fromkeys(list(MASKS)[:4], (True, False))}
     assert masks == [expected.get(kind, (False, True))]
 
 
@@ -605,7 +660,7 @@ def test_a_mask_that_is_written_to_is_not_evaluated() -> None:
         return functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
 
     x = torch.randn(1, 5, 5, 8)
-    fast = compiled_with("pre_grad_custom_pass", use_own_attention, attend)
+    fast = rewritten(use_own_attention, attend)
     torch.testing.assert_close(fast(x), attend(x))
 
 
@@ -621,19 +676,16 @@ def test_attention_for_which_torch_has_a_kernel_without_mask_loses_the_mask() ->
         calls.extend(n.kwargs for n in graph.nodes if "scaled_dot_product" in str(n.target))
 
     x = torch.randn(1, 140, 5, 8)  # in float32, which our kernel does not get
-    torch.testing.assert_close(compiled_with("pre_grad_custom_pass", rewrite, attend)(x), attend(x))
+    torch.testing.assert_close(rewritten(rewrite, attend)(x), attend(x))
     assert [(call["attn_mask"], call["is_causal"]) for call in calls] == [(None, True)]
 
 
 @pytest.mark.usefixtures("large_gpu")
-@pytest.mark.parametrize("width", [64])
-def test_repeated_heads_of_keys_and_values_are_read_where_they_are(width: int) -> None:
-    model, x = small_models.LlamaLayer(width, 4, 64, 2).eval().bfloat16(), torch.randn(2, 5, width).bfloat16()
-    torch.testing.assert_close(
-        compiled_with("pre_grad_custom_pass", use_own_attention, model)(x), model(x), rtol=5e-2, atol=5e-2
-    )
+def test_repeated_heads_of_keys_and_values_are_read_where_they_are() -> None:
+    model, x = small_models.LlamaLayer(64, 4, 64, 2).eval().bfloat16(), torch.randn(2, 5, 64).bfloat16()
+    torch.testing.assert_close(rewritten(use_own_attention, model)(x), model(x), rtol=5e-2, atol=5e-2)
     assert seen("rocsolid.attention") == 1
-    assert seen("aten.expand") == 0, seen_targets
+    assert seen("expand") == 0, "neither of keys and values nor of the mask"
 
 
 class TorchAttention(nn.Module):  # type: ignore[misc]
@@ -661,11 +713,33 @@ def test_attention_of_torch_reads_packed_queries_where_they_are(kind: Any, optio
     model, x = kind(**options).eval(), torch.randn(3, 5, WIDTH)
     if kind is ViewsResult and "batch_first" in options:
         pytest.skip("torch's result is no contiguous one there")
-    result, expected = compiled_with("pre_grad_custom_pass", write_out_attention, model)(x), model(x)
+    result, expected = rewritten(write_out_attention, model)(x), model(x)
     torch.testing.assert_close(result, expected)
     assert result.stride() == expected.stride() or kind is TorchAttention
-    assert seen("scaled_dot_product") + seen("softmax") + seen("aten.bmm") > 0
-    assert seen("aten.clone") <= 1, seen_targets  # of the result
+    assert seen("scaled_dot_product") > 0
+    assert seen("contiguous") <= 1, seen_targets  # of the result
+
+
+@pytest.mark.usefixtures("large_gpu")
+@pytest.mark.parametrize("options", [{"batch_first": True}, {"norm_first": True, "activation": "gelu"}])
+def test_an_encoder_layer_of_torch_is_written_out(options: dict[str, Any]) -> None:
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 64, **{"batch_first": True, **options}).eval()
+    model = nn.Sequential(layer, nn.LayerNorm(WIDTH))
+    x = torch.randn(3, 5, WIDTH)
+
+    torch.testing.assert_close(rewritten(write_out_attention, model)(x), model(x))
+    assert seen("scaled_dot_product_attention") == 1, seen_targets
+
+    def rewrite(graph: Any) -> None:
+        for one in (write_out_attention, use_own_attention, fuse_activations):
+            one(graph)
+
+    seen_targets.clear()
+    torch._dynamo.reset()
+    model, x = model.bfloat16(), x.bfloat16()
+    torch.testing.assert_close(rewritten(rewrite, model)(x), model(x), rtol=5e-2, atol=5e-2)
+    assert seen("rocsolid.attention") == 1, seen_targets
+    assert seen("linear_act") == ("activation" in options), "ReLU is not one of its activations"
 
 
 def test_other_attention_of_torch_stays() -> None:
@@ -676,7 +750,7 @@ def test_other_attention_of_torch_stays() -> None:
     def masked(x: Any) -> Any:
         return model(x, attn_mask=mask)
 
-    torch.testing.assert_close(compiled_with("pre_grad_custom_pass", write_out_attention, masked)(x), masked(x))
+    torch.testing.assert_close(rewritten(write_out_attention, masked)(x), masked(x))
     assert seen("multi_head_attention_forward") == 1
 
 
@@ -719,7 +793,7 @@ def fused(model: Any, x: Any) -> list[str]:
         found.extend(n.args[3] for n in graph.nodes if n.target is linear_act.LINEAR_ACT)
 
     packed(model, x)
-    torch.testing.assert_close(compiled_with("pre_grad_custom_pass", rewrite, model)(x), model(x), rtol=3e-2, atol=3e-2)
+    torch.testing.assert_close(rewritten(rewrite, model)(x), model(x), rtol=3e-2, atol=3e-2)
     return found
 
 
@@ -802,12 +876,81 @@ def test_products_are_split_only_if_their_sum_needs_no_kernel(use: Callable[[Any
     assert seen("split_matmul") == split
 
 
+def traced(function: Callable[..., Any], *args: Any) -> Any:
+    return make_fx(function, tracing_mode="fake")(*args)
+
+
+def test_the_largest_products_are_those_whose_kernels_are_benchmarked() -> None:
+    def products(x: Any, square: Any, wide: Any, bias: Any) -> Any:
+        return x @ square, x @ square, torch.addmm(bias, x, wide), x[:, :4] @ square[:4, :4]
+
+    args = torch.randn(8, 64), torch.randn(64, 64), torch.randn(64, 256), torch.randn(256)
+    graph = traced(products, *args)
+    benchmark_products(graph.graph)
+    targets = [str(n.target) for n in graph.graph.nodes if "mm" in str(n.target)]
+    assert targets == [
+        *["rocsolid.benchmarked_mm.default"] * 2,
+        "rocsolid.benchmarked_addmm.default",
+        "aten.mm.default",
+    ]
+    graph.recompile()
+    for result, expected in zip(graph(*args), products(*args), strict=True):
+        torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_products_can_be_computed_by_another_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[Any] = []
+    state = {"library": "default", "enabled": False, "tuning": True}
+
+    def preferred(name: str | None = None) -> str:
+        state["library"] = name or state["library"]
+        chosen.extend([name] if name else [])
+        return str(state["library"])
+
+    def switch(name: str) -> Callable[[bool], None]:
+        def set_to(value: bool) -> None:  # noqa: FBT001
+            state[name] = value
+            chosen.append((name, value))
+
+        return set_to
+
+    monkeypatch.setattr(torch.backends.cuda, "preferred_blas_library", preferred)
+    for name, function in (
+        ("is_enabled", lambda: state["enabled"]),
+        ("tuning_is_enabled", lambda: state["tuning"]),
+        ("enable", switch("enabled")),
+        ("tuning_enable", switch("tuning")),
+    ):
+        monkeypatch.setattr(torch.cuda.tunable, name, function)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    before = dict(state)
+
+    def products(x: Any, weight: Any, bias: Any) -> Any:
+        return x @ weight, torch.addmm(bias, x, weight), torch.addmm(x, x, weight)
+
+    args = torch.randn(4, 4), torch.randn(4, 4), torch.randn(4)
+    graph = traced(products, *args)
+    LIBRARIES[library](graph.graph)
+    graph.recompile()
+    for result, expected in zip(graph(*args), products(*args), strict=True):
+        torch.testing.assert_close(result, expected)
+    assert sum("library_product" in str(n.target) for n in graph.graph.nodes) == 2
+    during_capture = [("enabled", True), ("tuning", False), ("enabled", False), ("tuning", True)]
+    expected_choice = {"aiter": [], "tunableop": during_capture}.get(library, [library, "default"])
+    assert chosen == expected_choice * 2
+    assert state == before
+
+
 @pytest.mark.usefixtures("large_gpu")
 def test_both_kinds_of_passes_work_together() -> None:
     model, x = BertLayer().eval().bfloat16(), torch.randn(2, 5, WIDTH).bfloat16()
     expected = model(x)
     packed(model, x)
-    options = {**pass_options([MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS]), "fx_graph_cache": False}
+    options = {
+        **pass_options(dict.fromkeys([MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS], True)),
+        "fx_graph_cache": False,
+    }
     options["post_grad_custom_post_pass"] = graph_pass(record)
     torch.testing.assert_close(torch.compile(model, options=options)(x), expected, rtol=5e-2, atol=5e-2)
     assert seen("joined_weights") == 2
@@ -818,14 +961,15 @@ def test_both_kinds_of_passes_work_together() -> None:
 @pytest.mark.usefixtures("large_gpu")
 def test_passes_are_tried_only_for_models_that_they_change() -> None:
     def left(model: Any, *args: Any) -> set[str]:
-        tried = dict.fromkeys((MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS))
-        with graph_passes.leave_out_unsuitable(model, tried):
+        tried = {PACKED_ATTENTION, MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS, SPLIT_PRODUCTS}
+        with graph_passes.finding_unsuitable(model, tried) as unsuitable:
             model(*args)
-        return set(tried)
+        return tried - unsuitable
 
     x = torch.randn(2, 5, 32).bfloat16()
-    assert left(BertLayer().bfloat16(), x) == {MERGED_PROJECTIONS, OWN_ATTENTION}
-    assert left(Narrow().bfloat16(), x) == {SPLIT_PRODUCTS}
+    assert left(BertLayer().bfloat16(), x) == {MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS}
+    assert left(Narrow().bfloat16(), x) == {SPLIT_PRODUCTS, FUSED_ACTIVATIONS}
+    assert left(TorchAttention().eval().bfloat16(), x) == {PACKED_ATTENTION, OWN_ATTENTION}
     assert left(nn.ReLU(), x) == set()
     assert left(functional.linear, x, torch.randn(32).bfloat16()) == set(), "a weight may be a vector"
     assert left(torch.mm, torch.randn(4, 1024).to_sparse(), torch.randn(1024, 5)) == set()
@@ -884,7 +1028,7 @@ def test_gpu_optimize_uses_our_attention_and_split_products(tmp_path: Any) -> No
 def test_gpu_a_captured_graph_uses_changed_weights(change: Callable[[Any], None]) -> None:
     model, x = LlamaLayer().cuda().eval(), torch.randn(2, 5, WIDTH, device="cuda")
     packed(model, x)
-    captured = rs.capture(torch.compile(model, options=pass_options([MERGED_PROJECTIONS])))
+    captured = rs.capture(torch.compile(model, options=pass_options(dict.fromkeys([MERGED_PROJECTIONS], True))))
     for _ in range(3):
         before = captured(x).clone()
 
@@ -914,10 +1058,9 @@ def test_weights_are_not_moved_where_another_graph_may_read_them(monkeypatch: py
     monkeypatch.setattr(graph_passes, "has_other_graphs", lambda: True)
     layer = BertLayer()
     before = [weight.data_ptr() for weight in layer.parameters()]
-    tried = {MERGED_PROJECTIONS: None}
-    with graph_passes.leave_out_unsuitable(layer, tried):
+    with graph_passes.finding_unsuitable(layer, {MERGED_PROJECTIONS}) as unsuitable:
         layer(torch.randn(2, 3, WIDTH))
-    assert not tried
+    assert unsuitable == {MERGED_PROJECTIONS}
     assert [weight.data_ptr() for weight in layer.parameters()] == before
 
 
@@ -934,3 +1077,84 @@ def test_gpu_a_graph_of_the_user_is_noticed_and_ours_is_not() -> None:
     assert has_other_graphs()
     del graph
     assert has_other_graphs() == others
+
+
+# Every pass by itself, as far as it changes the model, and all together.
+ON_GPU: dict[str, tuple[tuple[str, ...], ...]] = {
+    "bert": ((MERGED_PROJECTIONS,), (OWN_ATTENTION,), (FUSED_ACTIVATIONS,), (SPLIT_PRODUCTS,)),
+    "gpt2": ((OWN_ATTENTION,), (FUSED_ACTIVATIONS,), (SPLIT_PRODUCTS,)),
+    "vit": ((PACKED_ATTENTION,), (PACKED_ATTENTION, OWN_ATTENTION), (FUSED_ACTIVATIONS,)),
+    "llama": ((MERGED_PROJECTIONS,), (OWN_ATTENTION,), (FUSED_ACTIVATIONS,), (SPLIT_PRODUCTS,)),
+    "denoiser": ((OWN_ATTENTION,), (FUSED_ACTIVATIONS,), (SPLIT_PRODUCTS,)),
+}
+EVERY_PASS = (PACKED_ATTENTION, OWN_ATTENTION, FUSED_ACTIVATIONS, MERGED_PROJECTIONS, SPLIT_PRODUCTS)
+
+
+def kernels_of(function: Callable[[Any], Any], x: Any) -> list[str]:
+    """The kernels that a call launches, without copies by the driver."""
+    function(x)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        function(x)
+        torch.cuda.synchronize()
+    on_gpu = [e.name for e in profile.events() if e.device_type is torch.autograd.DeviceType.CUDA]
+    return [name for name in on_gpu if not name.startswith(("Memcpy", "Memset"))]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*Online softmax:UserWarning")
+@pytest.mark.parametrize("kind", ON_GPU)
+def test_gpu_passes_alone_and_together_are_as_accurate_as_eager(kind: str, capsys: Any) -> None:
+    model, x = (part.to("cuda", torch.bfloat16) for part in small_models.two_layers(kind))
+    exact = copy.deepcopy(model).double()(x.double())
+    packed(model, x)
+
+    def error(result: Any) -> float:
+        return float((result.double() - exact).norm() / exact.norm())
+
+    eager_error = error(model(x))
+    lines, counts = [], {}
+    for passes in ((), *ON_GPU[kind], EVERY_PASS):
+        torch._dynamo.reset()
+        fast = torch.compile(model, options=pass_options(dict.fromkeys(passes, True)) or None)
+        found = error(fast(x))
+        names = kernels_of(fast, x)
+        counts[passes] = len(names)
+        label = ", ".join(name.partition(".")[2] for name in passes) or "none"
+        lines.append(
+            f"{kind}, {label}: {len(names) / 2:g} kernels per layer, error {found / eager_error:.2f} of eager's"
+        )
+        assert found <= 1.5 * eager_error, lines[-1]
+    lines += [f"  {name[:100]}" for name in names]
+    with capsys.disabled():
+        sys.stdout.write("\n".join(["", *lines, ""]))
+    assert counts[EVERY_PASS] < counts[()], lines
+    assert counts[EVERY_PASS] <= 2 * 10, lines
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*Online softmax:UserWarning")
+def test_gpu_the_largest_products_are_benchmarked() -> None:
+    model, x = (part.to("cuda", torch.bfloat16) for part in small_models.two_layers("bert"))
+    options = pass_options({AUTOTUNED_PRODUCTS: True, MERGED_PROJECTIONS: True})
+    packed(model, x)
+    fast = torch.compile(model, options=options)
+    torch.testing.assert_close(fast(x), model(x), rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*Online softmax:UserWarning")
+def test_gpu_weights_that_are_replaced_are_used_by_a_captured_graph_with_all_passes() -> None:
+    model = small_models.LlamaLayer(256, 4, 512, 2).cuda().bfloat16().eval()
+    x = torch.randn(1, 16, 256, device="cuda", dtype=torch.bfloat16)
+    packed(model, x)
+    captured = rs.capture(torch.compile(model, options=pass_options(dict.fromkeys(EVERY_PASS, True))))
+    for _ in range(3):
+        before = captured(x).clone()
+    with torch.device("cuda"):
+        for weight in (model.key.weight, model.up.weight):
+            weight.data = torch.randn(*weight.shape, dtype=weight.dtype) / 16
+    expected = model(x)
+    assert not torch.allclose(expected, before, atol=1e-2)
+    for _ in range(2):
+        torch.testing.assert_close(captured(x), expected, rtol=5e-2, atol=5e-2)

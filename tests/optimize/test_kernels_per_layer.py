@@ -7,13 +7,14 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from tests.support import needs_torch
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 pytestmark = pytest.mark.torch
 MERGED, ATTENTION, SPLIT, FUSED = "merged_projections", "attention", "split_products", "fused_activations"
-ALL = ",".join((MERGED, ATTENTION, SPLIT, FUSED, "packed_attention"))
+ALL = f"{MERGED},{ATTENTION},{SPLIT},{FUSED},packed_attention"
 CASES = (
     "bert:",
     f"bert:{MERGED}",
@@ -23,12 +24,14 @@ CASES = (
     "vit:",
     "vit:packed_attention",
     f"llama:{ALL}:combo_kernels",
+    f"bert:{MERGED},autotuned_products",
 )
 
 
 @cache
 def kernels() -> dict[str, list[str]]:
     """The kernels of each case; one process lowers them all, because torch can pretend to have a GPU only when it is imported."""
+    needs_torch("2.11", "older ones cannot compile fake tensors")
     command = [sys.executable, "-m", "tests.optimize.lowered_kernels", *CASES]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -75,3 +78,10 @@ def test_attention_of_torch_copies_nothing() -> None:
 def test_all_passes_leave_few_kernels(case: str, at_most: int) -> None:
     assert len(kernels()[case]) <= at_most, kernels()[case]
     assert count(case, "linear_act.default") == 2
+
+
+def test_only_the_products_that_take_most_of_the_time_are_benchmarked() -> None:
+    shapes = set(kernels()[f"bert:{MERGED},autotuned_products searches"])
+    widths = {shape.split("[")[-1] for shape in shapes}
+    assert widths == {"768, 2304]", "768, 3072]", "3072, 768]"}, "not the product after the attention"
+    assert not kernels()[f"bert:{MERGED} searches"]
