@@ -629,6 +629,7 @@ MASKS: dict[str, Callable[[Any], Any]] = {
     "nothing hidden": lambda x: torch.ones(1, 1, 1, x.shape[1], dtype=torch.bool, device=x.device),
     "some more hidden": lambda x: small_models.causal_mask(x) & (torch.arange(x.shape[1]) != 1),
     "half visible": lambda x: additive(small_models.causal_mask(x), -1.0),
+    "made by vmap": lambda x: torch.vmap(lambda i: torch.arange(x.shape[1]) <= i)(torch.arange(x.shape[1]))[None, None],
     "depends on the input": lambda x: small_models.causal_mask(x) & (x[:, None, :, :1] < 100),
     "random": lambda x: small_models.causal_mask(x) & (torch.rand(x.shape[1]) < 2),
 }

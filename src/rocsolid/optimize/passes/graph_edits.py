@@ -137,7 +137,7 @@ def nothing_written(first: Node, last: Node) -> bool:
 def constant(node: Node) -> Any:
     """Return the tensor that a node computes from numbers alone, on the CPU; None if it depends on the arguments of the call."""
     computed = _ancestors(node)
-    if not all(x.op in ("call_function", "call_method") and _is_known(x) and not _is_random(x) for x in computed):
+    if not all(x.op in ("call_function", "call_method") and _is_known(x) and _is_repeatable(x) for x in computed):
         return None
     if any(_may_write(x) and not computed.isdisjoint(_ancestors(x)) for x in node.graph.nodes):
         return None
@@ -163,8 +163,11 @@ def _ancestors(node: Node) -> set[Node]:
     return found
 
 
-def _is_random(node: Node) -> bool:
-    return name_of(node).startswith(("rand", "empty", "new_empty", "bernoulli", "multinomial", "normal", "dropout"))
+def _is_repeatable(node: Node) -> bool:
+    """Return whether a call draws no random numbers and changes no state, as the functions of `torch.vmap` do."""
+    return not name_of(node).startswith(
+        ("_", "rand", "empty", "new_empty", "bernoulli", "multinomial", "normal", "dropout")
+    )
 
 
 def _on_cpu(argument: Any) -> Any:
