@@ -86,7 +86,8 @@ class SettingsSearch:
                 continue
             before = self._base
             self._try(settings, new)
-            unsuccessful = unsuccessful + 1 if self._base is before else 0
+            if len(new) <= 1:  # several together may fail because of one of them
+                unsuccessful = unsuccessful + 1 if self._base is before else 0
         kept, self._kept_s = self._base.settings, 0.0
         if layers is not None and kept:
             self._base = RacedForm(form=whole.form, make=whole.make, settings=whole.settings)
