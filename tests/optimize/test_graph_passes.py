@@ -33,7 +33,7 @@ from rocsolid.optimize.graph_passes import (
     SPLIT_PRODUCTS,
     pass_options,
 )
-from rocsolid.optimize.passes import own_attention
+from rocsolid.optimize.passes import fused_activations, own_attention
 from rocsolid.optimize.passes.autotuned_products import benchmark_products
 from rocsolid.optimize.passes.fused_activations import fuse_activations
 from rocsolid.optimize.passes.library_products import LIBRARIES
@@ -495,13 +495,18 @@ def seen(name: str) -> int:
     return sum(name in target for target in seen_targets)
 
 
+def suits_a_gpu(x: Any, weight: Any, _: str) -> bool:
+    return x.dtype == weight.dtype and x.dtype in (torch.float16, torch.bfloat16) and x.shape[0] <= 256
+
+
 @pytest.fixture
 def large_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The passes treat the CPU as a GPU that runs our kernels."""
     for module in (split_matmul, own_attention):
         monkeypatch.setattr(module, "gpu", lambda _: Gpu(32, 132, is_rdna=False))
     monkeypatch.setattr(own_attention, "attention_supports", lambda *_: True)
-    monkeypatch.setattr(linear_act, "triton_supports", lambda *_: True)
+    monkeypatch.setattr(fused_activations, "suits", suits_a_gpu)
+    monkeypatch.setattr(graph_passes, "suits_fusing", suits_a_gpu)
 
 
 class Narrow(nn.Module):  # type: ignore[misc]
