@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,20 +10,38 @@ import pytest
 
 pytest.importorskip("torch")
 import torch
+from tests.optimize import small_models
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 import rocsolid as rs
 from rocsolid.model.form import Form
-from rocsolid.ops import split_matmul
+from rocsolid.model.plan import Decision
+from rocsolid.model.setting import Channel
+from rocsolid.ops import linear_act, split_matmul
 from rocsolid.ops.shipped.device import Gpu
+from rocsolid.ops.shipped.operators import ATTENTION as ATTENTION_OPERATOR
 from rocsolid.ops.split_matmul import best_splits
 from rocsolid.optimize import graph_passes
-from rocsolid.optimize.graph_passes import MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS, pass_options
-from rocsolid.optimize.passes import own_attention
-from rocsolid.optimize.passes.merge_projections import SharedInputs, merge_projections
+from rocsolid.optimize.graph_passes import (
+    AUTOTUNED_PRODUCTS,
+    FUSED_ACTIVATIONS,
+    MERGED_PROJECTIONS,
+    OWN_ATTENTION,
+    PACKED_ATTENTION,
+    SPLIT_PRODUCTS,
+    pass_options,
+)
+from rocsolid.optimize.passes import fused_activations, own_attention
+from rocsolid.optimize.passes.autotuned_products import benchmark_products
+from rocsolid.optimize.passes.fused_activations import fuse_activations
+from rocsolid.optimize.passes.library_products import LIBRARIES
+from rocsolid.optimize.passes.merge_projections import SharedInputs, join_weights, merge_projections
 from rocsolid.optimize.passes.own_attention import use_own_attention
+from rocsolid.optimize.passes.packed_attention import write_out_attention
 from rocsolid.optimize.passes.split_products import split_products, suits_splitting
+from rocsolid.optimize.settings_search import TriedSetting
 from rocsolid.torchapi.inductor.graph_pass import graph_pass
 
 pytestmark = pytest.mark.torch
@@ -88,15 +107,17 @@ class LlamaLayer(nn.Module):  # type: ignore[misc]
         return x + self.down(functional.silu(self.gate(y)) * self.up(y))
 
 
-def merge_and_record(graph: Any) -> None:
-    merge_projections(graph)
-    seen_targets.extend(str(n.target) for n in graph.nodes if "mm" in str(n.target) or "merged" in str(n.target))
+def record_products(graph: Any) -> None:
+    for node in graph.nodes:
+        if str(node.target) in ("aten.mm.default", "aten.addmm.default"):
+            sources = [str(x.target) for x in node.args[-1].all_input_nodes]
+            seen_targets.append("merged" if any("joined_weights" in name for name in sources) else "product")
 
 
 def compiled(model: Any) -> Any:
     # Without the cache, in which torch would find the graph of another test, and not run the pass.
-    options = {"post_grad_custom_pre_pass": graph_pass(merge_and_record), "fx_graph_cache": False}
-    return torch.compile(model, options=options)
+    options = {"post_grad_custom_post_pass": graph_pass(record_products), "fx_graph_cache": False}
+    return torch.compile(model, options={**pass_options(dict.fromkeys([MERGED_PROJECTIONS], True)), **options})
 
 
 def packed(model: Any, *args: Any) -> int:
@@ -187,7 +208,8 @@ def test_weights_that_something_else_refers_to_stay_where_they_are() -> None:
     assert model.attention.key.weight.data_ptr() == address
     kept.zero_()
     assert not model.attention.key.weight.any()
-    torch.testing.assert_close(compiled(model)(x), model(x))  # the products are merged, and computed one by one
+    torch.testing.assert_close(compiled(model)(x), model(x))
+    assert products() == (0, 6)
 
 
 def test_tied_and_repeated_weights_are_right() -> None:
@@ -229,6 +251,84 @@ def test_layers_of_different_kinds_are_not_merged() -> None:
     half.second.register_forward_pre_hook(lambda _, args: (args[0].bfloat16(),))
     packed(half, x)
     torch.testing.assert_close(compiled(half)(x), half(x))
+    assert products() == (0, 2)
+
+
+class Writes(nn.Module):  # type: ignore[misc]
+    """Two layers of one input, between which something happens to it."""
+
+    def __init__(self, change: Callable[[Any, Any], None]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.change = change
+
+    def forward(self, x: Any) -> Any:
+        x, other = x * 1.0, x * 2.0
+        first = self.first(x)
+        self.change(x, other)
+        return first + 1, self.second(x) + other
+
+
+def set_item(x: Any, _: Any) -> None:
+    x[0] = 0.0
+
+
+def add_in_place(x: Any, _: Any) -> None:
+    x += 1.0
+
+
+def relu_in_place(x: Any, _: Any) -> None:
+    functional.relu(x, True)
+
+
+def write_out(x: Any, other: Any) -> None:
+    torch.mul(other, 2.0, out=x)
+
+
+def read(x: Any, other: Any) -> None:
+    torch.sin(x + other)
+
+
+@pytest.mark.parametrize("change", [set_item, add_in_place, relu_in_place, write_out, torch.Tensor.add_, read])
+def test_layers_are_merged_only_if_nothing_is_written_between_them(change: Callable[[Any, Any], None]) -> None:
+    model, x = Writes(change), torch.randn(3, WIDTH)
+    packed(model, x.clone())
+    for result, expected in zip(rewritten(merge_projections, model)(x.clone()), model(x.clone()), strict=True):
+        torch.testing.assert_close(result, expected)
+    assert seen("linear") == (1 if change is read else 2), seen_targets
+
+
+def test_results_whose_strides_the_model_uses_are_not_parts_of_a_wider_one() -> None:
+    class Strided(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+
+        def forward(self, x: Any) -> Any:
+            first, second = (layer(x) for layer in self.layers)
+            return first.as_strided((2, 3), (first.stride(0), 1)) + 1, second + 1
+
+    model, x = Strided(), torch.randn(3, WIDTH)
+    packed(model, x)
+    for result, expected in zip(rewritten(merge_projections, model)(x), model(x), strict=True):
+        torch.testing.assert_close(result, expected)
+    assert seen("linear") == 2
+
+
+def test_products_with_weights_that_are_not_transposed_stay() -> None:
+    class Conv1D(nn.Module):  # type: ignore[misc]
+        """As in GPT-2."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterList(torch.randn(WIDTH, 8) for _ in range(2))
+            self.bias = nn.Parameter(torch.randn(8))
+
+        def forward(self, x: Any) -> Any:
+            return [torch.addmm(self.bias, x, weight) + 1 for weight in self.weights]
+
+    model, x = Conv1D(), torch.randn(3, WIDTH)
+    torch.testing.assert_close(compiled(model)(x), model(x))
     assert products() == (0, 2)
 
 
@@ -285,7 +385,7 @@ def test_a_compiled_training_step_is_right() -> None:
 def test_sizes_can_change() -> None:
     model = LlamaLayer()
     packed(model, torch.randn(1, 4, WIDTH))
-    function = torch.compile(model, dynamic=True, options=pass_options([MERGED_PROJECTIONS]))
+    function = torch.compile(model, dynamic=True, options=pass_options(dict.fromkeys([MERGED_PROJECTIONS], True)))
     for tokens in (4, 7, 9):
         x = torch.randn(1, tokens, WIDTH)
         torch.testing.assert_close(function(x), model(x))
@@ -307,18 +407,51 @@ def test_a_pass_has_an_id_for_the_caches_of_torch() -> None:
     assert first == second
     assert hash(first) == hash(second)
     assert first.uuid() == second.uuid()
-    assert first.uuid() != graph_pass(merge_and_record).uuid()
+    assert first.uuid() != graph_pass(record_products).uuid()
     assert pickle.loads(pickle.dumps(first)) == first  # noqa: S301 - our own bytes
 
 
-def test_the_operator_passes_opcheck() -> None:
-    x, weights, biases = torch.randn(3, 8), [torch.randn(4, 8), torch.randn(2, 8)], [torch.randn(4), torch.randn(2)]
-    for given in (biases, []):
-        torch.library.opcheck(torch.ops.rocsolid.merged_linear.default, (x, weights, given))
+def test_joined_weights_are_a_view_if_they_are_adjacent() -> None:
+    joined = torch.ops.rocsolid.joined_weights.default
+    whole = torch.randn(6, 8)
+    apart, adjacent = [torch.randn(4, 8), torch.randn(2, 8)], [whole[:4], whole[4:]]
+    assert torch.equal(joined(apart), torch.cat(apart))
+    assert joined(adjacent).data_ptr() == whole.data_ptr()
+    assert torch.equal(joined(adjacent), whole)
+    assert joined(adjacent[::-1]).data_ptr() != whole.data_ptr()
+    torch.library.opcheck(joined, (apart,), test_utils=("test_schema", "test_faketensor"))
+
+
+PASSES_ONLY = [
+    TriedSetting(Decision(id=name, value=True, channel=Channel.SCOPE, why="", profile="optimize"), joint=True)
+    for name in (MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS, SPLIT_PRODUCTS)
+]
+
+
+def test_only_weights_that_nothing_but_products_read_are_joined_without_a_copy() -> None:
+    def products(x: Any, a: Any, b: Any, c: Any) -> Any:
+        returned, written = torch.cat([a, b]), torch.cat([a, c])
+        c.add_(1.0)
+        return (
+            functional.linear(x, torch.cat([a, b])),
+            functional.linear(x, written),
+            returned,
+            x @ torch.cat([a, b], 1),
+        )
+
+    x, weights = torch.randn(3, 4), [torch.randn(4, 4) for _ in range(3)]
+    graph = make_fx(torch.func.functionalize(products), tracing_mode="fake")(x, *weights)
+    join_weights(graph.graph)
+    graph.recompile()
+    targets = [str(n.target) for n in graph.graph.nodes]
+    assert targets.count("rocsolid.joined_weights.default") == 1
+    copies = [weight.clone() for weight in weights]
+    for result, expected in zip(graph(x, *weights), products(x, *copies), strict=True):
+        torch.testing.assert_close(result, expected)
 
 
 def test_optimize_tries_merged_projections(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: list(graph_passes.tried_passes()))
+    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: PASSES_ONLY)
     model, x = LlamaLayer().eval(), torch.randn(2, 5, WIDTH)
     report = rs.optimize(model, x, artefacts=tmp_path).report()
 
@@ -330,7 +463,7 @@ def test_optimize_tries_merged_projections(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_optimize_does_not_try_it_without_layers_of_one_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: list(graph_passes.tried_passes()))
+    monkeypatch.setattr("rocsolid.api.optimize._tried_settings", lambda *_, **__: PASSES_ONLY)
     report = rs.optimize(nn.Linear(4, 4), torch.randn(2, 4), artefacts=tmp_path).report()
 
     assert not any(MERGED_PROJECTIONS in result.settings for result in report.forms)
@@ -345,15 +478,35 @@ def compiled_with(option: str, rewrite: Callable[[Any], None], function: Any, **
     return torch.compile(function, options=passes, **options)
 
 
+def rewritten(rewrite: Callable[[Any], None], function: Any) -> Any:
+    """The function with a rewritten graph, run in eager: a rewrite before autograd needs no compiler."""
+
+    def backend(module: Any, _: Any) -> Any:
+        rewrite(module.graph)
+        record(module.graph)
+        module.graph.lint()
+        module.recompile()
+        return module.forward
+
+    return torch.compile(function, backend=backend)
+
+
 def seen(name: str) -> int:
     return sum(name in target for target in seen_targets)
+
+
+def suits_a_gpu(x: Any, weight: Any, _: str) -> bool:
+    return x.dtype == weight.dtype and x.dtype in (torch.float16, torch.bfloat16) and x.shape[0] <= 256
 
 
 @pytest.fixture
 def large_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The passes treat the CPU as a GPU that runs our kernels."""
-    monkeypatch.setattr(split_matmul, "gpu", lambda _: Gpu(32, 132, is_rdna=False))
+    for module in (split_matmul, own_attention):
+        monkeypatch.setattr(module, "gpu", lambda _: Gpu(32, 132, is_rdna=False))
     monkeypatch.setattr(own_attention, "attention_supports", lambda *_: True)
+    monkeypatch.setattr(fused_activations, "suits", suits_a_gpu)
+    monkeypatch.setattr(graph_passes, "suits_fusing", suits_a_gpu)
 
 
 class Narrow(nn.Module):  # type: ignore[misc]
@@ -424,7 +577,7 @@ def test_attention_reads_keys_that_are_put_together_where_they_are(masked: bool)
     earlier = torch.randn(2, 4, 9, 16).bfloat16()
     mask = torch.rand(2, 1, 6, 15) > 0.3 if masked else None
     model = Attends()
-    fast = compiled_with("pre_grad_custom_pass", use_own_attention, model)
+    fast = rewritten(use_own_attention, model)
 
     torch.testing.assert_close(fast(q, k, v, earlier, mask), model(q, k, v, earlier, mask), rtol=3e-2, atol=3e-2)
     assert seen("rocsolid.attention") == 1
@@ -432,13 +585,33 @@ def test_attention_reads_keys_that_are_put_together_where_they_are(masked: bool)
 
 
 @pytest.mark.usefixtures("large_gpu")
+def test_what_the_model_writes_is_kept() -> None:
+    class WritesState(nn.Module):  # type: ignore[misc]
+        def forward(self, q: Any, count: Any) -> Any:
+            count.add_(1)
+            keys = torch.cat([q, q], 2)
+            q.mul_(2.0)  # after it was copied to the keys
+            return functional.scaled_dot_product_attention(q, keys, torch.cat([q, q], 2))
+
+    q, model = torch.randn(1, 4, 6, 16).bfloat16(), WritesState()
+    count, expected_count = torch.zeros(()), torch.zeros(())
+    expected = model(q.clone(), expected_count)
+    result = rewritten(use_own_attention, model)(q.clone(), count)
+    torch.testing.assert_close(result, expected, rtol=3e-2, atol=3e-2)
+    assert count == expected_count == 1
+    assert seen("rocsolid.attention") == 1
+
+
+@pytest.mark.usefixtures("large_gpu")
 def test_attention_that_our_kernel_does_not_compute_stays() -> None:
     q = torch.randn(1, 4, 6, 16).bfloat16()
-    long = torch.randn(1, 4, 200, 16).bfloat16()
+    vit = torch.randn(1, 12, 197, 16).bfloat16()
+    long = torch.randn(1, 12, 1300, 16).bfloat16()
     few_heads = torch.randn(1, 2, 6, 16).bfloat16()
     suits = own_attention.suits_own_attention
     assert suits((q, q, q), {})
-    assert suits((long, long, long, torch.ones(200, 200, dtype=torch.bool)), {})
+    assert suits((vit, vit, vit), {}), "24 blocks for 132 multiprocessors"
+    assert suits((long, long, long, torch.ones(1, 1300, dtype=torch.bool)), {})
     assert suits((q, few_heads, few_heads), {"enable_gqa": True})
     assert not suits((long, long, long), {}), "flash attention fills the GPU"
     assert not suits((q, few_heads, few_heads), {})
@@ -449,30 +622,360 @@ def test_attention_that_our_kernel_does_not_compute_stays() -> None:
     assert not suits((q, q, q), {"a_parameter_of_a_later_torch": 1})
 
 
+def additive(visible: Any, hidden: float) -> Any:
+    return torch.where(visible, 0.0, hidden).bfloat16()
+
+
+MASKS: dict[str, Callable[[Any], Any]] = {
+    "bool": small_models.causal_mask,
+    "minus infinity": lambda x: additive(small_models.causal_mask(x), float("-inf")),
+    "smallest number": lambda x: additive(small_models.causal_mask(x), torch.finfo(torch.bfloat16).min),
+    "two causal ones": lambda x: small_models.causal_mask(x) & small_models.causal_mask(x),
+    "nothing hidden": lambda x: torch.ones(1, 1, 1, x.shape[1], dtype=torch.bool, device=x.device),
+    "some more hidden": lambda x: small_models.causal_mask(x) & (torch.arange(x.shape[1]) != 1),
+    "half visible": lambda x: additive(small_models.causal_mask(x), -1.0),
+    "made by vmap": lambda x: torch.vmap(lambda i: torch.arange(x.shape[1]) <= i)(torch.arange(x.shape[1]))[None, None],
+    "depends on the input": lambda x: small_models.causal_mask(x) & (x[:, None, :, :1] < 100),
+    "random": lambda x: small_models.causal_mask(x) & (torch.rand(x.shape[1]) < 2),
+}
+
+
+@pytest.mark.usefixtures("large_gpu")
+@pytest.mark.parametrize("kind", MASKS)
+def test_masks_that_are_built_from_positions_are_recognised(kind: str) -> None:
+    def attend(x: Any) -> Any:
+        heads = x.unflatten(2, (2, -1)).transpose(1, 2)
+        return functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=MASKS[kind](x))
+
+    masks: list[tuple[bool, bool]] = []
+
+    def rewrite(graph: Any) -> None:
+        use_own_attention(graph)
+        masks.extend((n.args[4], n.args[5] is not None) for n in graph.nodes if n.target is ATTENTION_OPERATOR)
+
+    x = torch.randn(1, 5, 32).bfloat16()
+    torch.testing.assert_close(rewritten(rewrite, attend)(x), attend(x), rtol=3e-2, atol=3e-2)
+    expected = {"nothing hidden": (False, False), **dict.fromkeys(list(MASKS)[:4], (True, False))}
+    assert masks == [expected.get(kind, (False, True))]
+
+
+def test_a_mask_that_is_written_to_is_not_evaluated() -> None:
+    def attend(x: Any) -> Any:
+        mask = small_models.causal_mask(x).clone()
+        mask.view(-1)[7] = True
+        return functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+    x = torch.randn(1, 5, 5, 8)
+    fast = rewritten(use_own_attention, attend)
+    torch.testing.assert_close(fast(x), attend(x))
+
+
+@pytest.mark.usefixtures("large_gpu")
+def test_attention_for_which_torch_has_a_kernel_without_mask_loses_the_mask() -> None:
+    def attend(x: Any) -> Any:
+        return functional.scaled_dot_product_attention(x, x, x, attn_mask=small_models.causal_mask(x[:, 0]))
+
+    calls: list[Any] = []
+
+    def rewrite(graph: Any) -> None:
+        use_own_attention(graph)
+        calls.extend(n.kwargs for n in graph.nodes if "scaled_dot_product" in str(n.target))
+
+    x = torch.randn(1, 140, 5, 8)  # in float32, which our kernel does not get
+    torch.testing.assert_close(rewritten(rewrite, attend)(x), attend(x))
+    assert [(call["attn_mask"], call["is_causal"]) for call in calls] == [(None, True)]
+
+
+@pytest.mark.usefixtures("large_gpu")
+def test_repeated_heads_of_keys_and_values_are_read_where_they_are() -> None:
+    model, x = small_models.LlamaLayer(64, 4, 64, 2).eval().bfloat16(), torch.randn(2, 5, 64).bfloat16()
+    torch.testing.assert_close(rewritten(use_own_attention, model)(x), model(x), rtol=5e-2, atol=5e-2)
+    assert seen("rocsolid.attention") == 1
+    assert seen("expand") == 0, "neither of keys and values nor of the mask"
+
+
+class TorchAttention(nn.Module):  # type: ignore[misc]
+    """torch's own attention module."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, **options)
+
+    def forward(self, x: Any, **options: Any) -> Any:
+        seen_tokens, _ = self.attention(x, x, x, need_weights=False, **options)
+        return seen_tokens
+
+
+class ViewsResult(TorchAttention):
+    """Its result has to be contiguous."""
+
+    def forward(self, x: Any, **options: Any) -> Any:
+        return super().forward(x, **options).view(-1) + x.flatten()
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bias": False}])
+@pytest.mark.parametrize("kind", [TorchAttention, ViewsResult])
+def test_attention_of_torch_reads_packed_queries_where_they_are(kind: Any, options: dict[str, bool]) -> None:
+    model, x = kind(**options).eval(), torch.randn(3, 5, WIDTH)
+    if kind is ViewsResult and "batch_first" in options:
+        pytest.skip("torch's result is no contiguous one there")
+    result, expected = rewritten(write_out_attention, model)(x), model(x)
+    torch.testing.assert_close(result, expected)
+    assert result.stride() == expected.stride() or kind is TorchAttention
+    assert seen("scaled_dot_product") > 0
+    assert seen("contiguous") <= 1, seen_targets  # of the result
+
+
+@pytest.mark.usefixtures("large_gpu")
+@pytest.mark.parametrize("options", [{"batch_first": True}, {"norm_first": True, "activation": "gelu"}])
+def test_an_encoder_layer_of_torch_is_written_out(options: dict[str, Any]) -> None:
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 64, **{"batch_first": True, **options}).eval()
+    model = nn.Sequential(layer, nn.LayerNorm(WIDTH))
+    x = torch.randn(3, 5, WIDTH)
+
+    torch.testing.assert_close(rewritten(write_out_attention, model)(x), model(x))
+    assert seen("scaled_dot_product_attention") == 1, seen_targets
+
+    def rewrite(graph: Any) -> None:
+        for one in (write_out_attention, use_own_attention, fuse_activations):
+            one(graph)
+
+    seen_targets.clear()
+    torch._dynamo.reset()
+    model, x = model.bfloat16(), x.bfloat16()
+    torch.testing.assert_close(rewritten(rewrite, model)(x), model(x), rtol=5e-2, atol=5e-2)
+    assert seen("rocsolid.attention") == 1, seen_targets
+    assert seen("linear_act") == ("activation" in options), "ReLU is not one of its activations"
+
+
+def test_other_attention_of_torch_stays() -> None:
+    model, x = TorchAttention().eval(), torch.randn(3, 5, WIDTH)
+    mask = torch.rand(3, 3) > 0.3
+    mask.fill_diagonal_(False)
+
+    def masked(x: Any) -> Any:
+        return model(x, attn_mask=mask)
+
+    torch.testing.assert_close(rewritten(write_out_attention, masked)(x), masked(x))
+    assert seen("multi_head_attention_forward") == 1
+
+
+class Gated(nn.Module):  # type: ignore[misc]
+    """A feed-forward part with a gate: from two layers, or from the halves of one."""
+
+    def __init__(self, *, halves: bool, bias: bool) -> None:
+        super().__init__()
+        self.halves = nn.Linear(WIDTH, 96, bias=bias) if halves else None
+        self.gate, self.up = (nn.Linear(WIDTH, 48, bias=bias) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        if self.halves is not None:
+            gate, up = self.halves(x).chunk(2, dim=-1)
+            return up * functional.silu(gate)
+        return functional.silu(self.gate(x)) * self.up(x)
+
+
+class Activated(nn.Module):  # type: ignore[misc]
+    """A layer and an activation."""
+
+    def __init__(self, activation: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.wide, self.activation = nn.Linear(WIDTH, 48), activation
+
+    def forward(self, x: Any) -> Any:
+        return self.activation(self.wide(x)) + 1
+
+
+def written_out_gelu(x: Any) -> Any:
+    return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+def fused(model: Any, x: Any) -> list[str]:
+    """Return the activations that were fused into layers; checks the results."""
+    found: list[str] = []
+
+    def rewrite(graph: Any) -> None:
+        fuse_activations(graph)
+        found.extend(n.args[3] for n in graph.nodes if n.target is linear_act.LINEAR_ACT)
+
+    packed(model, x)
+    torch.testing.assert_close(rewritten(rewrite, model)(x), model(x), rtol=3e-2, atol=3e-2)
+    return found
+
+
+@pytest.mark.usefixtures("large_gpu")
+@pytest.mark.parametrize(
+    ("activation", "name"),
+    [
+        (functional.gelu, ["gelu"]),
+        (nn.GELU("tanh"), ["gelu_tanh"]),
+        (written_out_gelu, ["gelu_tanh"]),
+        (functional.silu, ["silu"]),
+        (nn.SiLU(inplace=True), ["silu"]),
+        (lambda x: x * torch.sigmoid(x), ["silu"]),
+        (lambda x: x * torch.sigmoid(1.702 * x), []),
+        (torch.tanh, []),
+        (lambda x: functional.gelu(x) + x, []),
+        (lambda x: functional.gelu(x.view(-1, 5, 24, 2)).flatten(2), []),
+    ],
+)
+def test_activations_are_fused_into_their_layers(activation: Any, name: list[str]) -> None:
+    x = torch.randn(2, 5, WIDTH).bfloat16()
+    assert fused(Activated(activation).eval().bfloat16(), x) == name
+
+
+@pytest.mark.usefixtures("large_gpu")
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("halves", [False, True])
+def test_gates_are_fused_into_their_layers(halves: bool, bias: bool) -> None:  # noqa: FBT001
+    model = Gated(halves=halves, bias=bias).eval().bfloat16()
+    assert fused(model, torch.randn(2, 5, WIDTH).bfloat16()) == ["silu_mul"]
+
+
+@pytest.mark.usefixtures("large_gpu")
+def test_a_layer_whose_weight_is_not_transposed_is_fused() -> None:
+    model = small_models.GptLayer(WIDTH, HEADS, 64).eval().bfloat16()
+    assert fused(model, torch.randn(1, 5, WIDTH).bfloat16()) == ["gelu_tanh"]
+
+
+@pytest.mark.usefixtures("large_gpu")
+def test_layers_that_are_not_suited_are_not_fused() -> None:
+    model = Activated(functional.gelu).eval()
+    assert fused(model, torch.randn(2, 5, WIDTH)) == [], "float32"
+    assert fused(model.bfloat16(), torch.randn(257, WIDTH).bfloat16()) == [], "many rows"
+    with torch.enable_grad():
+        assert fused(model, torch.randn(2, 5, WIDTH).bfloat16()) == [], "gradients"
+    apart = Gated(halves=False, bias=False).bfloat16()
+    apart.kept = apart.gate.weight.data  # so the weights cannot be adjacent
+    assert fused(apart.eval(), torch.randn(2, 5, WIDTH).bfloat16()) == ["silu"]
+
+
+class Products(nn.Module):  # type: ignore[misc]
+    """One product with few rows, and what uses it."""
+
+    def __init__(self, use: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.layer, self.use = nn.Linear(1024, 32), use
+
+    def forward(self, x: Any) -> Any:
+        return self.use(self.layer(x))
+
+
+@pytest.mark.usefixtures("large_gpu")
+@pytest.mark.parametrize(
+    ("use", "split"),
+    [
+        (lambda y: y + 1, 1),
+        (lambda y: functional.layer_norm(y.view(-1, 8), (8,)), 1),
+        (lambda y: torch.cat([-y[..., :16], y[..., 16:]], -1), 1),
+        (lambda y: y, 0),
+        (lambda y: y @ y.t(), 0),
+        (lambda y: (y + 1, y.view(2, 32, 5) @ y.view(2, 5, 32)), 0),
+        (lambda y: functional.scaled_dot_product_attention(*[y.view(1, 2, 10, 16)] * 3), 0),
+    ],
+    ids=["pointwise", "norm", "cat", "returned", "product", "both", "attention"],
+)
+def test_products_are_split_only_if_their_sum_needs_no_kernel(use: Callable[[Any], Any], split: int) -> None:
+    model, x = Products(use).eval().bfloat16(), torch.randn(10, 1024).bfloat16()
+    fast = compiled_with("post_grad_custom_pre_pass", split_products, model)
+    torch.testing.assert_close(fast(x), model(x), rtol=5e-2, atol=5e-2)
+    assert seen("split_matmul") == split
+
+
+def traced(function: Callable[..., Any], *args: Any) -> Any:
+    return make_fx(function, tracing_mode="fake")(*args)
+
+
+def test_the_largest_products_are_those_whose_kernels_are_benchmarked() -> None:
+    def products(x: Any, square: Any, wide: Any, bias: Any) -> Any:
+        return x @ square, x @ square, torch.addmm(bias, x, wide), x[:, :4] @ square[:4, :4]
+
+    args = torch.randn(8, 64), torch.randn(64, 64), torch.randn(64, 256), torch.randn(256)
+    graph = traced(products, *args)
+    benchmark_products(graph.graph)
+    targets = [str(n.target) for n in graph.graph.nodes if "mm" in str(n.target)]
+    assert targets == [
+        *["rocsolid.benchmarked_mm.default"] * 2,
+        "rocsolid.benchmarked_addmm.default",
+        "aten.mm.default",
+    ]
+    graph.recompile()
+    for result, expected in zip(graph(*args), products(*args), strict=True):
+        torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_products_can_be_computed_by_another_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[Any] = []
+    state = {"library": "default", "enabled": False, "tuning": True}
+
+    def preferred(name: str | None = None) -> str:
+        state["library"] = name or state["library"]
+        chosen.extend([name] if name else [])
+        return str(state["library"])
+
+    def switch(name: str) -> Callable[[bool], None]:
+        def set_to(value: bool) -> None:  # noqa: FBT001
+            state[name] = value
+            chosen.append((name, value))
+
+        return set_to
+
+    monkeypatch.setattr(torch.backends.cuda, "preferred_blas_library", preferred)
+    for name, function in (
+        ("is_enabled", lambda: state["enabled"]),
+        ("tuning_is_enabled", lambda: state["tuning"]),
+        ("enable", switch("enabled")),
+        ("tuning_enable", switch("tuning")),
+    ):
+        monkeypatch.setattr(torch.cuda.tunable, name, function)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    before = dict(state)
+
+    def products(x: Any, weight: Any, bias: Any) -> Any:
+        return x @ weight, torch.addmm(bias, x, weight), torch.addmm(x, x, weight)
+
+    args = torch.randn(4, 4), torch.randn(4, 4), torch.randn(4)
+    graph = traced(products, *args)
+    LIBRARIES[library](graph.graph)
+    graph.recompile()
+    for result, expected in zip(graph(*args), products(*args), strict=True):
+        torch.testing.assert_close(result, expected)
+    assert sum("library_product" in str(n.target) for n in graph.graph.nodes) == 2
+    during_capture = [("enabled", True), ("tuning", False), ("enabled", False), ("tuning", True)]
+    expected_choice = {"aiter": [], "tunableop": during_capture}.get(library, [library, "default"])
+    assert chosen == expected_choice * 2
+    assert state == before
+
+
 @pytest.mark.usefixtures("large_gpu")
 def test_both_kinds_of_passes_work_together() -> None:
     model, x = BertLayer().eval().bfloat16(), torch.randn(2, 5, WIDTH).bfloat16()
     expected = model(x)
     packed(model, x)
-    options = {**pass_options([MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS]), "fx_graph_cache": False}
+    options = {
+        **pass_options(dict.fromkeys([MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS], True)),
+        "fx_graph_cache": False,
+    }
     options["post_grad_custom_post_pass"] = graph_pass(record)
     torch.testing.assert_close(torch.compile(model, options=options)(x), expected, rtol=5e-2, atol=5e-2)
-    assert seen("merged_linear") == 1
-    assert options["pre_grad_custom_pass"].rewrites == (use_own_attention,)
-    assert options["post_grad_custom_pre_pass"].rewrites == (merge_projections, split_products)
+    assert seen("joined_weights") == 2
+    assert options["pre_grad_custom_pass"].rewrites == (use_own_attention, merge_projections)
+    assert options["post_grad_custom_pre_pass"].rewrites == (join_weights, split_products)
 
 
 @pytest.mark.usefixtures("large_gpu")
 def test_passes_are_tried_only_for_models_that_they_change() -> None:
     def left(model: Any, *args: Any) -> set[str]:
-        tried = dict.fromkeys((MERGED_PROJECTIONS, OWN_ATTENTION, SPLIT_PRODUCTS))
-        with graph_passes.leave_out_unsuitable(model, tried):
+        tried = {PACKED_ATTENTION, MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS, SPLIT_PRODUCTS}
+        with graph_passes.finding_unsuitable(model, tried) as unsuitable:
             model(*args)
-        return set(tried)
+        return tried - unsuitable
 
     x = torch.randn(2, 5, 32).bfloat16()
-    assert left(BertLayer().bfloat16(), x) == {MERGED_PROJECTIONS, OWN_ATTENTION}
-    assert left(Narrow().bfloat16(), x) == {SPLIT_PRODUCTS}
+    assert left(BertLayer().bfloat16(), x) == {MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS}
+    assert left(Narrow().bfloat16(), x) == {SPLIT_PRODUCTS, FUSED_ACTIVATIONS}
+    assert left(TorchAttention().eval().bfloat16(), x) == {PACKED_ATTENTION, OWN_ATTENTION}
     assert left(nn.ReLU(), x) == set()
     assert left(functional.linear, x, torch.randn(32).bfloat16()) == set(), "a weight may be a vector"
     assert left(torch.mm, torch.randn(4, 1024).to_sparse(), torch.randn(1024, 5)) == set()
@@ -531,7 +1034,7 @@ def test_gpu_optimize_uses_our_attention_and_split_products(tmp_path: Any) -> No
 def test_gpu_a_captured_graph_uses_changed_weights(change: Callable[[Any], None]) -> None:
     model, x = LlamaLayer().cuda().eval(), torch.randn(2, 5, WIDTH, device="cuda")
     packed(model, x)
-    captured = rs.capture(torch.compile(model, options=pass_options([MERGED_PROJECTIONS])))
+    captured = rs.capture(torch.compile(model, options=pass_options(dict.fromkeys([MERGED_PROJECTIONS], True))))
     for _ in range(3):
         before = captured(x).clone()
 
@@ -561,10 +1064,9 @@ def test_weights_are_not_moved_where_another_graph_may_read_them(monkeypatch: py
     monkeypatch.setattr(graph_passes, "has_other_graphs", lambda: True)
     layer = BertLayer()
     before = [weight.data_ptr() for weight in layer.parameters()]
-    tried = {MERGED_PROJECTIONS: None}
-    with graph_passes.leave_out_unsuitable(layer, tried):
+    with graph_passes.finding_unsuitable(layer, {MERGED_PROJECTIONS}) as unsuitable:
         layer(torch.randn(2, 3, WIDTH))
-    assert not tried
+    assert unsuitable == {MERGED_PROJECTIONS}
     assert [weight.data_ptr() for weight in layer.parameters()] == before
 
 
@@ -581,3 +1083,84 @@ def test_gpu_a_graph_of_the_user_is_noticed_and_ours_is_not() -> None:
     assert has_other_graphs()
     del graph
     assert has_other_graphs() == others
+
+
+# Every pass by itself, as far as it changes the model, and all together.
+ON_GPU: dict[str, tuple[tuple[str, ...], ...]] = {
+    "bert": ((MERGED_PROJECTIONS,), (OWN_ATTENTION,), (FUSED_ACTIVATIONS,), (SPLIT_PRODUCTS,)),
+    "gpt2": ((OWN_ATTENTION,), (FUSED_ACTIVATIONS,), (SPLIT_PRODUCTS,)),
+    "vit": ((PACKED_ATTENTION,), (PACKED_ATTENTION, OWN_ATTENTION), (FUSED_ACTIVATIONS,)),
+    "llama": ((MERGED_PROJECTIONS,), (OWN_ATTENTION,), (FUSED_ACTIVATIONS,), (SPLIT_PRODUCTS,)),
+    "denoiser": ((OWN_ATTENTION,), (FUSED_ACTIVATIONS,), (SPLIT_PRODUCTS,)),
+}
+EVERY_PASS = (PACKED_ATTENTION, OWN_ATTENTION, FUSED_ACTIVATIONS, MERGED_PROJECTIONS, SPLIT_PRODUCTS)
+
+
+def kernels_of(function: Callable[[Any], Any], x: Any) -> list[str]:
+    """The kernels that a call launches, without copies by the driver."""
+    function(x)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        function(x)
+        torch.cuda.synchronize()
+    on_gpu = [e.name for e in profile.events() if e.device_type is torch.autograd.DeviceType.CUDA]
+    return [name for name in on_gpu if not name.startswith(("Memcpy", "Memset"))]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*Online softmax:UserWarning")
+@pytest.mark.parametrize("kind", ON_GPU)
+def test_gpu_passes_alone_and_together_are_as_accurate_as_eager(kind: str, capsys: Any) -> None:
+    model, x = (part.to("cuda", torch.bfloat16) for part in small_models.two_layers(kind))
+    exact = copy.deepcopy(model).double()(x.double())
+    packed(model, x)
+
+    def error(result: Any) -> float:
+        return float((result.double() - exact).norm() / exact.norm())
+
+    eager_error = error(model(x))
+    lines, counts = [], {}
+    for passes in ((), *ON_GPU[kind], EVERY_PASS):
+        torch._dynamo.reset()
+        fast = torch.compile(model, options=pass_options(dict.fromkeys(passes, True)) or None)
+        found = error(fast(x))
+        names = kernels_of(fast, x)
+        counts[passes] = len(names)
+        label = ", ".join(name.partition(".")[2] for name in passes) or "none"
+        lines.append(
+            f"{kind}, {label}: {len(names) / 2:g} kernels per layer, error {found / eager_error:.2f} of eager's"
+        )
+        assert found <= 1.5 * eager_error, lines[-1]
+    lines += [f"  {name[:100]}" for name in names]
+    with capsys.disabled():
+        sys.stdout.write("\n".join(["", *lines, ""]))
+    assert counts[EVERY_PASS] < counts[()], lines
+    assert counts[EVERY_PASS] <= 2 * 10, lines
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*Online softmax:UserWarning")
+def test_gpu_the_largest_products_are_benchmarked() -> None:
+    model, x = (part.to("cuda", torch.bfloat16) for part in small_models.two_layers("bert"))
+    options = pass_options({AUTOTUNED_PRODUCTS: True, MERGED_PROJECTIONS: True})
+    packed(model, x)
+    fast = torch.compile(model, options=options)
+    torch.testing.assert_close(fast(x), model(x), rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*Online softmax:UserWarning")
+def test_gpu_weights_that_are_replaced_are_used_by_a_captured_graph_with_all_passes() -> None:
+    model = small_models.LlamaLayer(256, 4, 512, 2).cuda().bfloat16().eval()
+    x = torch.randn(1, 16, 256, device="cuda", dtype=torch.bfloat16)
+    packed(model, x)
+    captured = rs.capture(torch.compile(model, options=pass_options(dict.fromkeys(EVERY_PASS, True))))
+    for _ in range(3):
+        before = captured(x).clone()
+    with torch.device("cuda"):
+        for weight in (model.key.weight, model.up.weight):
+            weight.data = torch.randn(*weight.shape, dtype=weight.dtype) / 16
+    expected = model(x)
+    assert not torch.allclose(expected, before, atol=1e-2)
+    for _ in range(2):
+        torch.testing.assert_close(captured(x), expected, rtol=5e-2, atol=5e-2)

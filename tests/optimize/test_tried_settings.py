@@ -8,6 +8,7 @@ import pytest
 from tests.support import make_env
 
 import rocsolid as rs
+from rocsolid.catalog import candidates
 from rocsolid.catalog.profiles import resolve
 from rocsolid.catalog.registry import all_settings
 from rocsolid.errors import UsageError
@@ -24,10 +25,10 @@ import torch
 
 from rocsolid.api import optimize as api
 from rocsolid.optimize import optimized
-from rocsolid.optimize.attention import ATTENTION, FlashAttention
-from rocsolid.optimize.autocast import has_bfloat16_instructions
-from rocsolid.optimize.form_race import TriedSetting, decisions_of
+from rocsolid.optimize.attention import ATTENTION, ChosenAttention
+from rocsolid.optimize.autocast import AUTOCAST, has_bfloat16_instructions
 from rocsolid.optimize.graph_passes import SuitableCalls, is_pass
+from rocsolid.optimize.settings_search import TriedSetting, decisions_of
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
 
 pytestmark = pytest.mark.torch
@@ -206,7 +207,7 @@ def test_a_model_that_writes_to_its_own_buffer_is_not_taken_for_changed() -> Non
 
 def test_bfloat16_is_tried_if_the_cpu_has_it_and_the_caller_allows_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "has_bfloat16_instructions", lambda: True)
-    monkeypatch.setattr(api, "all_settings", list)
+    monkeypatch.setattr(candidates, "ON_CPU", [x for x in candidates.ON_CPU if x.id == AUTOCAST])
     with monkeypatch.context() as patch:
         strict = optimize_with_times(patch, {}).report()
     linear = torch.nn.Linear(64, 3)
@@ -234,56 +235,147 @@ def test_freezing_is_tried_before_the_model_is_returned() -> None:
         rs.optimize(torch.sin, torch.ones(2), freeze=True, progressive=True)
 
 
-def tried_on(platform: Platform, arch: str, model: Any = torch.sin, *, freeze: bool = False) -> dict[str, Any]:
+def tried_on(platform: Platform, arch: str, model: Any = torch.sin, **options: bool) -> list[tuple[str, Any]]:
+    """What is tried besides graph passes."""
     env = make_env(platform, arch=arch)
-    tried = api._tried_settings(model, resolve("fast", env), env, Tolerance(), freeze=freeze, on_device=True)
-    return {x.decision.id: x.decision.value for x in tried if not is_pass(x.decision.id)}
+    options = {"freeze": False, **options}
+    tried = api._tried_settings(model, resolve("fast", env), env, Tolerance(), on_device=True, **options)
+    return [(x.decision.id, x.decision.value) for x in tried if not is_pass(x.decision.id)]
 
 
 def test_the_catalogue_declares_what_is_tried_on_a_gpu() -> None:
     convolution = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1))
     pdl, combo, layout = "inductor.triton.enable_pdl", "inductor.combo_kernels", "inductor.layout_optimization"
-    assert tried_on(Platform.CUDA, "sm_90") == {ATTENTION: "flash", pdl: True, combo: True, GEMM: True}
-    assert tried_on(Platform.CUDA, "sm_80") == {combo: True, GEMM: True}
-    assert tried_on(Platform.CUDA, "sm_80", freeze=True) == {FREEZING: True, combo: True, GEMM: True}
-    assert tried_on(Platform.ROCM, "gfx942") == {}
-    assert tried_on(Platform.ROCM, "gfx942", convolution) == {layout: True}
+    kernels = [(ATTENTION, "efficient"), (ATTENTION, "cudnn")]
+    assert tried_on(Platform.CUDA, "sm_90") == [(pdl, True), (ATTENTION, "flash"), (combo, True), *kernels]
+    assert tried_on(Platform.CUDA, "sm_80") == [(combo, True), *kernels]
+    assert tried_on(Platform.CUDA, "sm_80", freeze=True) == [(FREEZING, True), (combo, True), *kernels]
+    assert tried_on(Platform.CUDA, "sm_80", has_budget=True) == [(combo, True), *kernels, (GEMM, True)]
+    assert tried_on(Platform.ROCM, "gfx942") == []
+    assert tried_on(Platform.ROCM, "gfx942", convolution) == [(layout, True)]
     with torch.enable_grad():
-        assert FREEZING not in tried_on(Platform.CUDA, "sm_80", freeze=True)
+        assert FREEZING not in dict(tried_on(Platform.CUDA, "sm_80", freeze=True))
+
+
+def test_libraries_for_products_are_tried_on_rocm() -> None:
+    def libraries(platform: Platform, arch: str, **options: bool) -> list[Any]:
+        env = make_env(platform, arch=arch)
+        tried = api._tried_settings(
+            torch.sin, resolve("fast", env), env, Tolerance(), freeze=False, on_device=True, **options
+        )
+        return [x.decision.value for x in tried if x.decision.id == "rocsolid.library"]
+
+    assert libraries(Platform.CUDA, "sm_90") == []
+    assert libraries(Platform.ROCM, "gfx942") == ["hipblaslt", "hipblas"]
+    assert libraries(Platform.ROCM, "gfx1100", has_budget=True) == ["hipblas", "tunableop"]
+
+
+@pytest.mark.parametrize("place", ["ON_GPU", "ON_CPU"])
+def test_candidates_are_values_of_settings_or_of_rs_optimize(place: str) -> None:
+    settings = {setting.id: setting for setting in all_settings()}
+    declared = getattr(candidates, place)
+    assert len({(x.id, x.value) for x in declared}) == len(declared)
+    for candidate in declared:
+        for name, value in ((candidate.id, candidate.value), *candidate.also):
+            if name in settings:
+                assert isinstance(value, settings[name].value_type)
+            else:
+                assert is_pass(name) or name in (ATTENTION, AUTOCAST), name
 
 
 def test_matrix_products_are_benchmarked_without_convolutions() -> None:
     env = make_env(Platform.CUDA, arch="sm_90")
-    tried = api._tried_settings(torch.sin, resolve("fast", env), env, Tolerance(), freeze=False, on_device=True)
-    by_name = {x.decision.id: x for x in tried}
-    options, _ = choose_options(resolve("fast", env).with_decisions(decisions_of([GEMM], by_name)), None, None)
+    tried = api._tried_settings(
+        torch.sin, resolve("fast", env), env, Tolerance(), freeze=False, on_device=True, has_budget=True
+    )
+    options, _ = choose_options(resolve("fast", env).with_decisions(decisions_of({GEMM: True}, tried)), None, None)
     assert options["max_autotune_gemm"] is True
     assert options["max_autotune_conv_backends"] == "ATEN"
 
 
-PDL, COMBO = "inductor.triton.enable_pdl", "inductor.combo_kernels"
-BOTH = frozenset({PDL, COMBO})
+A, B, C, D = "inductor.a", "inductor.b", "inductor.c", "inductor.d"
+ALL = frozenset({A, B, C})
+
+
+def setting(name: str, *values: Any, factor: float = 1.0, **options: Any) -> TriedSetting:
+    decision = Decision(id=name, value=(*values, True)[0], channel=Channel.OPTION, why="", profile="optimize")
+    return TriedSetting(decision, factor, **options)
 
 
 @pytest.mark.parametrize(
     ("times", "kept", "tried"),
     [
-        ({BOTH: 4.0, BOTH | {GEMM}: 2.0}, {PDL, COMBO, GEMM}, [BOTH, BOTH | {GEMM}]),
-        ({BOTH: 20.0, frozenset({COMBO}): 4.0}, {COMBO}, [BOTH, {PDL}, {COMBO}, {COMBO, GEMM}]),
+        ({ALL: 4.0, ALL | {D}: 2.0}, {A, B, C, D}, [ALL, ALL | {D}, {A, B, D}]),
+        ({ALL: 4.0, frozenset({A, B}): 2.0}, {A, B}, [ALL, ALL | {D}, {A, B}]),
+        ({frozenset({A, B}): 4.0}, {A, B}, [ALL, {A, B}, {A, B, D}]),
+        ({frozenset({B}): 4.0}, {B}, [ALL, {A, B}, {A}, {B}, {B, C}, {B, D}]),
     ],
-    ids=["they help", "they hinder each other"],
+    ids=["all help", "one of them hinders", "the suspect one hinders", "only one helps"],
 )
-def test_what_costs_no_set_up_time_is_tried_together_first(
+def test_joint_settings_are_tried_together_and_suspect_ones_are_left_out_once(
     times: dict[frozenset[str], float], kept: set[str], tried: list[set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = [
-        TriedSetting(Decision(id=name, value=True, channel=Channel.OPTION, why="", profile="optimize"), factor)
-        for name, factor in ((PDL, 1.0), (COMBO, 1.0), (GEMM, 2.0))
+        setting(A, joint=True),
+        setting(B, joint=True),
+        setting(C, joint=True, suspect=True),
+        setting(D, factor=2),
     ]
     monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: settings)
-    report = optimize_with_times(monkeypatch, times).report()
+    report = optimize_with_times(monkeypatch, {frozenset({A, B, D}): 20.0, **times}).report()
     assert report.settings.keys() == kept
-    assert [set(form.settings) for form in report.forms if form.settings] == tried
+    expected = [x for index, x in enumerate(tried) if x not in tried[:index]]
+    assert [set(form.settings) for form in report.forms if form.settings] == expected
+
+
+def test_without_a_budget_the_search_ends_when_nothing_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: [setting(f"inductor.{i}") for i in range(6)])
+    for budget_s, skipped in ((None, 3), (600.0, 0)):
+        report = optimize_with_times(monkeypatch, {}, budget_s=budget_s).report()
+        outcome = [form.outcome for form in report.forms if form.settings]
+        assert outcome.count(FormOutcome.SKIPPED) == skipped, str(report)
+    assert all("brought nothing" in form.why for form in report.forms if form.outcome is FormOutcome.SKIPPED)
+
+
+def test_other_values_of_a_setting_replace_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = [setting(A, "one", joint=True), setting(B, joint=True), setting(A, "two")]
+    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: settings)
+    report = optimize_with_times(monkeypatch, {frozenset({A, B}): 4.0}).report()
+    assert [dict(form.settings) for form in report.forms if form.settings] == [
+        {A: "one", B: True},
+        {A: "two", B: True},
+    ]
+
+
+def test_settings_are_tried_with_the_layers_if_these_are_compiled_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each line: the form, its settings, how long its set-up and a call take."""
+    made: list[tuple[Form, set[str]]] = []
+    times = {
+        (Form.COMPILED, frozenset()): 0.004,
+        (Form.COMPILED, frozenset({A, B})): 0.002,
+        (Form.REGIONAL, frozenset({A, B})): 0.003,
+        (Form.REGIONAL, frozenset({A})): 0.007,
+    }
+
+    def forms(_: Any, plan: rs.Plan, *__: Any, **___: Any) -> Any:
+        settings = frozenset(d.id for d in plan if d.profile == "optimize")
+
+        def make(form: Form) -> Any:
+            if form is not Form.EAGER:
+                made.append((form, set(settings)))
+                time.sleep(0.3 if form is Form.COMPILED else 0.0)
+            return takes(times.get((form, settings), 0.016 if form is Form.EAGER else 0.008))
+
+        return {form: lambda form=form: make(form) for form in (Form.EAGER, Form.REGIONAL, Form.COMPILED)}
+
+    monkeypatch.setattr(clock, "time", FakeTime)
+    monkeypatch.setattr(optimized, "available_forms", forms)
+    settings = [setting(A, joint=True), setting(B, joint=True, suspect=True)]
+    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: settings)
+    report = rs.optimize(takes(0.016), torch.ones(2)).report()
+
+    assert (report.chosen, set(report.settings)) == (Form.COMPILED, {A, B})
+    assert [x for x in made if x[1]] == [(Form.REGIONAL, {A, B}), (Form.REGIONAL, {A}), (Form.COMPILED, {A, B})]
 
 
 def test_a_value_that_the_plan_forbids_or_has_already_is_not_tried() -> None:
@@ -317,7 +409,7 @@ def test_the_attention_kernel_is_chosen_while_the_model_is_traced() -> None:
         graphs.append([str(node.args) for node in graph.graph.nodes if "_backend_from_string" in str(node.target)])
         return graph.forward
 
-    x, wrap = torch.randn(1, 4, 8), FlashAttention()
+    x, wrap = torch.randn(1, 4, 8), ChosenAttention("flash")
     layers = [Attends() for _ in range(3)]
     for layer in layers:
         compiled = torch.compile(wrap(layer.forward), backend=backend, fullgraph=True)
@@ -339,7 +431,7 @@ def test_the_attention_kernel_is_chosen_while_the_model_is_traced() -> None:
 
 def test_flash_attention_is_tried_for_models_with_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     decision = Decision(id=ATTENTION, value="flash", channel=Channel.SCOPE, why="", profile="optimize")
-    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: [TriedSetting(decision, 1.0)])
+    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: [TriedSetting(decision)])
     monkeypatch.setattr(
         optimized,
         "compile_with_plan",

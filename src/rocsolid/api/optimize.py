@@ -10,27 +10,27 @@ from typing import Any, Final
 
 from rocsolid.api.capture import capture
 from rocsolid.api.safety import select_plan, try_in_child_process
-from rocsolid.catalog.registry import all_settings
-from rocsolid.catalog.registry import setting as find_setting
+from rocsolid.catalog import candidates
+from rocsolid.catalog.registry import find as find_setting
 from rocsolid.errors import UsageError, require_number
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.environment import Environment
+from rocsolid.model.finding import Severity
 from rocsolid.model.optimize_report import OptimizeReport
 from rocsolid.model.plan import Decision, Plan
-from rocsolid.model.platform import Platform
 from rocsolid.model.progress import OnStep
-from rocsolid.model.setting import Channel, on
+from rocsolid.model.setting import Channel, Needs, Value
 from rocsolid.numerics import Tolerance, limits_for
-from rocsolid.optimize.attention import ATTENTION, FLASH
-from rocsolid.optimize.autocast import AUTOCAST, has_bfloat16_instructions
+from rocsolid.ops.shipped.aiter_kernels import AITER_INSTALLED
+from rocsolid.optimize.autocast import has_bfloat16_instructions
 from rocsolid.optimize.child_race import NoChildRace, race_in_child
 from rocsolid.optimize.example_inputs import Example, to_examples
 from rocsolid.optimize.first_call import FirstCall
-from rocsolid.optimize.form_race import TriedSetting
-from rocsolid.optimize.graph_passes import tried_passes
+from rocsolid.optimize.graph_passes import is_pass
 from rocsolid.optimize.optimized import OptimizedModule, optimized, optimized_module
 from rocsolid.optimize.passes.eager_numerics import exact_options
 from rocsolid.optimize.progressive import Progressive
+from rocsolid.optimize.settings_search import TriedSetting
 from rocsolid.probe.pretended import pretended_chip
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.report.progress import steps_for
@@ -38,10 +38,10 @@ from rocsolid.runtime.capture.captured import Captured, CapturedModule
 from rocsolid.runtime.capture.options import Verify, parse_verify
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
 from rocsolid.runtime.wrapped_module import refuse_distributed_wrapper
+from rocsolid.torchapi.inductor.graph_pass import passes_supported
 from rocsolid.torchapi.pytree import flatten
 
 _COMPILE_DEADLINE_S: Final = 900.0
-_HAS_CUDNN_ATTENTION: Final = on(Platform.CUDA, archs=("sm_9", "sm_10", "sm_12"))
 _RACE_PLACES: Final = ("auto", "child", "process")
 _CHILD_SHARE: Final = (
     0.6  # of the budget; this process needs the rest to set up the fastest form, or to race if the child fails
@@ -73,19 +73,15 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     HIP graph. All forms are measured in interleaved rounds. On a GPU this happens in a child process, and only the fastest form is set
     up and verified in this one: each further graph of a process can slow down all its graphs.
 
-    Then settings of the compiler are tried with the fastest compiled form, and kept if they make it faster: first those that need no
-    more set-up time, together, and then each by itself. On the CPU, where nothing is captured: the C++ wrapper, C++ kernels for matrix products, and with a `limit` of 0.004 or more bfloat16,
-    where the CPU has instructions for it. On CUDA: combined kernels, benchmarked matrix products and, since
-    Hopper, programmatic dependent launch and flash attention where torch chooses cuDNN. On ROCm: channels-last convolutions. With `freeze=True` everywhere: constant
-    weights. Those whose set-up would end after `budget_s`, or without a budget after 60 s (30 s on a GPU), are listed as skipped.
+    Then settings of the compiler and graph passes of rocsolid are tried with the fastest compiled form, and kept if they make it
+    faster: first those that mostly help, together, and then the others one by one. `rocsolid.catalog.candidates` lists them. Those whose
+    set-up would end after `budget_s`, or without a budget after 60 s (90 s on a GPU), are listed as skipped.
 
-    On a GPU, for inference (`torch.no_grad()`, `torch.inference_mode()`), graph passes of rocsolid are tried in the same way.
-    `attention`: attention with a mask, or of at most 128 queries, runs in rocsolid's kernel, which splits the keys and reads keys and
-    values that `torch.cat` would put together where they are. `split_products`: matrix products with at most 128 rows are computed in
-    parts, so that they fill the GPU, and added where they are used; both for half precision only.
-    `merged_projections`: `nn.Linear` layers that get the same input (Q, K and V; gate and up) become one matrix product. For this the
-    weights of such layers are moved next to each other in memory; the parameters, their values and `state_dict` stay the same, and
-    weights that are changed later are used. Where the process has a CUDA graph of its own, which would read the old memory, it is not tried.
+    The passes are tried on a GPU, for inference (`torch.no_grad()`, `torch.inference_mode()`). They compute attention, matrix products
+    with few rows and activations in rocsolid's kernels, and `nn.Linear` layers that get the same input (Q, K and V; gate and up) as one
+    matrix product. For this the weights of such layers are moved next to each other in memory; the parameters, their values and
+    `state_dict` stay the same, and weights that are changed later are used. Where the process has a CUDA graph of its own, which would
+    read the old memory, weights are not moved.
 
     A form whose results differ from eager is compared with the model in higher precision, and so is eager. It is excluded if its error
     is more than 1.1 times eager's; the report shows both errors.
@@ -187,7 +183,13 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
                 artefacts=folder,
                 tolerance=tolerance,
                 tried_settings=_tried_settings(
-                    model, selected_plan, env, tolerance, freeze=freeze, on_device=on_device
+                    model,
+                    selected_plan,
+                    env,
+                    tolerance,
+                    freeze=freeze,
+                    on_device=on_device,
+                    has_budget=budget_s is not None,
                 ),
                 on_step=on_step,
                 child_race=partial(_race_in_child, model, examples, options, budget_s, on_step) if in_child else None,
@@ -274,43 +276,70 @@ def _optimize_program(
 
 
 def _tried_settings(
-    model: Callable[..., Any], plan: Plan, env: Environment, tolerance: Tolerance, *, freeze: bool, on_device: bool
+    model: Callable[..., Any],
+    plan: Plan,
+    env: Environment,
+    tolerance: Tolerance,
+    *,
+    freeze: bool,
+    on_device: bool,
+    has_budget: bool = False,
 ) -> list[TriedSetting]:
-    """The settings that are tried for a model on this device, those with the shortest set-up first.
+    """The values that are tried for a model on this device, in the order of the catalogue, which declares them.
 
-    The catalogue declares them. Values that the plan's guards forbid are not tried.
+    Values that the plan has already, or that its guards forbid, are not tried.
     """
     import torch
 
-    tried = []
-    why = f"rs.optimize tries it on the {'GPU' if on_device else 'CPU'}."
-    may_use_bfloat16 = not on_device and (tolerance.limit or 0.0) >= limits_for(torch.bfloat16).rounding
-    if may_use_bfloat16 and has_bfloat16_instructions():
-        autocast = Decision(id=AUTOCAST, value="bfloat16", channel=Channel.SCOPE, why=why, profile="optimize")
-        tried.append(TriedSetting(autocast, 1.0))
-    if on_device and torch.backends.cuda.cudnn_sdp_enabled() and _HAS_CUDNN_ATTENTION.holds(env):
-        flash = Decision(id=ATTENTION, value=FLASH, channel=Channel.SCOPE, why=why, profile="optimize")
-        tried.append(TriedSetting(flash, 1.0))
-    if on_device and not torch.is_grad_enabled():
-        tried += tried_passes()
-    for setting in all_settings():
-        value = setting.tried_on_gpu if on_device else setting.tried_on_cpu
-        if value is None or not value.when.holds(env) or not setting.valid.holds(env):
-            continue
-        decided = plan.get(setting.id)
-        if decided is not None and (decided.guard or decided.value == value.value):
-            continue
-        if setting.id == "inductor.freezing" and (torch.is_grad_enabled() or not freeze):
-            continue
-        if value.needs_convolution and not _has_convolution(model):
-            continue
-        decision = Decision(id=setting.id, value=value.value, channel=setting.channel, why=why, profile="optimize")
-        also = tuple(
-            Decision(id=name, value=other, channel=find_setting(name).channel, why=why, profile="optimize")
-            for name, other in value.also
+    no_gradients = not torch.is_grad_enabled()
+    allows_bfloat16 = (tolerance.limit or 0.0) >= limits_for(torch.bfloat16).rounding
+    found: Mapping[Needs | None, Callable[[], bool]] = {
+        None: lambda: True,
+        Needs.NO_GRADIENTS: lambda: no_gradients,
+        Needs.CONSTANT_WEIGHTS: lambda: no_gradients and freeze,
+        Needs.CONVOLUTIONS: lambda: _has_convolution(model),
+        Needs.LOWER_PRECISION: lambda: allows_bfloat16 and has_bfloat16_instructions(),
+        Needs.CUDNN_ATTENTION: torch.backends.cuda.cudnn_sdp_enabled,
+        Needs.AITER: lambda: no_gradients and AITER_INSTALLED,
+        Needs.BUDGET: lambda: no_gradients and has_budget,
+    }
+    return [
+        TriedSetting(
+            _decision(x.id, x.value, f"rs.optimize tries it on the {'GPU' if on_device else 'CPU'}: {x.effect}."),
+            setup_factor=x.setup_factor,
+            also=tuple(
+                _decision(name, value, f"{x.id} needs it.")
+                for name, value in x.also
+                if _may_set(name, value, plan, env)
+            ),
+            setup_s=x.setup_s,
+            joint=x.joint,
+            suspect=x.suspect,
         )
-        tried.append(TriedSetting(decision, value.setup_factor, also))
-    return sorted(tried, key=lambda x: x.setup_factor)
+        for x in (candidates.ON_GPU if on_device else candidates.ON_CPU)
+        if x.when.holds(env) and _may_set(x.id, x.value, plan, env) and found[x.needs]()
+    ]
+
+
+def _may_set(name: str, value: Value, plan: Plan, env: Environment) -> bool:
+    """Whether this torch has a setting, and the plan another value that it does not insist on."""
+    if is_pass(name):
+        return passes_supported()
+    declared = find_setting(name)
+    if declared is None:  # only rs.optimize can switch it on
+        return True
+    hazard = declared.hazard(value, env)
+    decided = plan.get(name)
+    harmful = hazard is not None and hazard.severity is Severity.CRITICAL
+    return (
+        declared.valid.holds(env) and not harmful and (decided is None or not (decided.guard or decided.value == value))
+    )
+
+
+def _decision(name: str, value: Value, why: str) -> Decision:
+    declared = find_setting(name)
+    channel = declared.channel if declared else Channel.SCOPE
+    return Decision(id=name, value=value, channel=channel, why=why, profile="optimize")
 
 
 def _has_convolution(model: Callable[..., Any]) -> bool:

@@ -122,15 +122,36 @@ class Hazard:
         return str(self.value) in str(value) if self.contains else same(value, self.value)
 
 
+class Needs(Enum):
+    """What `rs.optimize` must find in a model or be allowed, so that it tries a candidate."""
+
+    NO_GRADIENTS = "inference: no gradients"
+    CONSTANT_WEIGHTS = "freeze=True, and no gradients"
+    CONVOLUTIONS = "convolutions"
+    LOWER_PRECISION = "a limit= that allows bfloat16, on a CPU that computes in it"
+    CUDNN_ATTENTION = "attention of cuDNN not switched off"
+    AITER = "AITER installed, and no gradients"
+    BUDGET = "budget_s=, and no gradients"
+
+
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class Candidate:
     """A value that `rs.optimize` tries with the fastest compiled form."""
 
+    id: str  # of a setting; or of something that only rs.optimize can switch on, such as a graph pass
     value: Value
-    setup_factor: float  # how much longer the set-up may take with it: an estimate, which only decides what is skipped
-    when: Condition = EVERYWHERE  # only there
-    needs_convolution: bool = False  # only for models with convolutions
-    also: tuple[tuple[str, Value], ...] = ()  # other settings, by id, that are set together with it
+    effect: str  # what it does
+    when: Condition = EVERYWHERE
+    needs: Needs | None = None
+    setup_factor: float = (
+        1.0  # how much longer the set-up may take with it: an estimate, which only decides what is skipped
+    )
+    setup_s: float = 0.0  # so many seconds in addition
+    joint: bool = False  # tried first, with all others of these
+    suspect: bool = False  # slower for some models: one of the others that were kept is tried without it
+    also: tuple[
+        tuple[str, Value], ...
+    ] = ()  # other settings, by id, that are set together with it where torch has them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +165,6 @@ class Setting:
     recommendations: tuple[Recommendation, ...] = ()  # the first that applies is used, so put special cases first
     hazards: tuple[Hazard, ...] = ()  # the first that applies is used
     candidates: tuple[Value, ...] = ()  # values that the tuner tries
-    tried_on_cpu: Tried | None = None  # what rs.optimize tries for a model on the CPU
-    tried_on_gpu: Tried | None = None  # the same for a model on a GPU
     variable: Variable | None = None
     valid: Condition = EVERYWHERE  # the platforms and versions that have the setting
     via: Channel | None = None  # set if it differs from the channel of the owner
@@ -172,7 +191,6 @@ class Setting:
         yield from (advice.value for advice in self.recommendations)
         yield from (hazard.value for hazard in self.hazards if not hazard.contains)
         yield from self.candidates
-        yield from (tried.value for tried in (self.tried_on_cpu, self.tried_on_gpu) if tried)
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""Compiles a model with flash attention where torch would choose cuDNN for `scaled_dot_product_attention`.
+"""Compiles a model with another kernel than torch would choose for `scaled_dot_product_attention`.
 
 Which kernel is used is decided while the model is traced. So the choice is a block in the traced function, and a part of the graph.
 """
@@ -12,27 +12,34 @@ from typing import Any, Final
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ATTENTION: Final = "torch.attention"
-FLASH: Final = "flash"
-# The first that accepts the arguments of a call is used.
-_KERNELS: Final = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+# By value: the first that accepts the arguments of a call is used.
+_OTHERS: Final = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+_KERNELS: Final = {
+    "flash": _OTHERS,
+    "efficient": (SDPBackend.EFFICIENT_ATTENTION, *_OTHERS),
+    "cudnn": (SDPBackend.CUDNN_ATTENTION, *_OTHERS),
+}
 
 
-class FlashAttention:
+class ChosenAttention:
     """Wraps functions before they are compiled. Layers with the same code that one object has wrapped are compiled once."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: str) -> None:
+        self._kernels = list(dict.fromkeys(_KERNELS[kernel]))
         self._code: Any = None
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with flash attention first."""
+        """Return the function with the chosen kernel first."""
         # Each bound method is a new object, for which torch 2.9 compiles again: call the function that all objects of a class share.
         called: Callable[..., Any] = function
         owner: tuple[object, ...] = ()
         if isinstance(function, MethodType):
             called, owner = function.__func__, (function.__self__,)
 
+        kernels = self._kernels
+
         def call(*args: Any, **kwargs: Any) -> Any:
-            with sdpa_kernel(list(_KERNELS), set_priority=True):
+            with sdpa_kernel(kernels, set_priority=True):
                 return called(*owner, *args, **kwargs)
 
         # Dynamo stores compiled code by code object, and limits how much: not one for all models.

@@ -1,7 +1,7 @@
-"""Measures the forms of a model against each other, then tries settings with the fastest compiled form."""
+"""Measures the forms of a model against each other."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -27,7 +27,6 @@ from rocsolid.optimize.race import (
 from rocsolid.runtime.capture.captured import Captured
 
 _FULL_RACE: Final = RaceLimits(seconds=20.0, rounds=15)
-_SETTING_RACE: Final = RaceLimits(seconds=5.0, rounds=15)
 _LONG_SETUP_S: Final = 60.0  # without a budget, a form or setting whose set-up is expected to take longer is skipped
 _CALLS_IN_RACE: Final = 8  # of each form, at least
 _CALLS_IN_CAPTURE: Final = 12  # warm-up runs, runs that are watched, and verification
@@ -51,29 +50,6 @@ class MakeForms(Protocol):
 
     def __call__(self, settings: Sequence[Decision] = ..., ends_at: float = ...) -> Forms:
         """Return a function for each form, which makes it."""
-
-
-@dataclass(frozen=True)
-class TriedSetting:
-    """A value that is tried with the fastest compiled form, and how much longer the set-up takes with it."""
-
-    decision: Decision
-    setup_factor: float
-    also: tuple[Decision, ...] = ()  # set together with it
-
-
-def decisions_of(names: Iterable[str], tried_settings: Mapping[str, TriedSetting]) -> list[Decision]:
-    """Return the decisions for these tried settings."""
-    return [d for name in names for d in (tried_settings[name].decision, *tried_settings[name].also)]
-
-
-def trial_order(tried_settings: Mapping[str, TriedSetting]) -> list[list[str]]:
-    """Return which settings are tried together, one trial after the other: first all that cost no set-up time, then each by itself.
-
-    Most of them help, so one compile finds most of the gain. What was kept is not tried again by itself.
-    """
-    together = [name for name, tried in tried_settings.items() if tried.setup_factor <= 1.0]
-    return [*([together] if len(together) > 1 else []), *([name] for name in tried_settings)]
 
 
 @dataclass
@@ -143,12 +119,13 @@ class FormRace:
             if raced.form is Form.EAGER:
                 deadline = self.deadline - self._race_s(raced, len(forms))
                 kept_s = raced.result.setup_s * _CALLS_IN_CAPTURE / 2 if Form.EAGER_GRAPH in makers else 0.0
-        times = run_race(forms, self.examples, self._within_budget(limits), self.on_step)
+        times = run_race(forms, self.examples, self.within_budget(limits), self.on_step)
         winner, why = choose_winner(forms, times)
         close_others(forms, winner)
         return RaceOutcome(forms=forms, winner=winner, why=why, noise=times.noise)
 
-    def _within_budget(self, limits: RaceLimits) -> RaceLimits:
+    def within_budget(self, limits: RaceLimits) -> RaceLimits:
+        """Return the limits of a race that ends by the deadline."""
         return replace(limits, seconds=max(0.0, min(limits.seconds, self.deadline - time.perf_counter())))
 
     def _race_s(self, eager: RacedForm, count: int) -> float:
@@ -171,62 +148,12 @@ class FormRace:
         left_s = min(deadline - time.perf_counter(), _LONG_SETUP_S if self.deadline == float("inf") else float("inf"))
         if expected_s <= left_s:
             return ""
-        return _too_long(expected_s, left_s, f"it would compile the same step {self.unrolled_steps} times: ")
-
-    def try_settings(
-        self,
-        outcome: RaceOutcome,
-        names: Sequence[str],
-        make_forms: MakeForms,
-        tried_settings: Mapping[str, TriedSetting],
-        deadline: float,
-    ) -> RaceOutcome:
-        """Make the fastest compiled form once more with these values of settings, and keep them if it is faster."""
-        base = _fastest_compiled(outcome)
-        if base is None or base.settings.keys() >= set(names):
-            return outcome
-        settings = {**base.settings, **{name: tried_settings[name].decision.value for name in names}}
-        remaining_s = deadline - time.perf_counter()
-        tried = RacedForm(
-            form=base.form,
-            make=make_forms(decisions_of(settings, tried_settings), deadline)[base.form],
-            settings=settings,
-        )
-        forms = [*outcome.forms, tried]
-        same_compile = [
-            x.result.setup_s for x in outcome.forms if x.form.id == base.form.id and x.settings == base.settings
-        ]
-        factor = max(tried_settings[name].setup_factor for name in names)
-        expected_s = max(same_compile, default=base.result.setup_s) * factor
-        if expected_s > remaining_s:
-            tried.result = replace(tried.result, why=_too_long(expected_s, remaining_s))
-            return replace(outcome, forms=forms)
-        number = list(tried_settings).index(names[0])
-        what = f"setting up and verifying {tried.label!r}"
-        self.on_step(Step(what=what, done=number, total=len(tried_settings), alike=False))
-        prepare(tried, self.examples, self.expected, deadline)
-        if not tried.eligible:
-            return replace(outcome, forms=forms)
-        competing = [outcome.forms[0], *([outcome.winner] if outcome.winner.form is not Form.EAGER else []), tried]
-        outcome.winner.result = replace(outcome.winner.result, outcome=FormOutcome.NOT_CHOSEN)
-        times = run_race(competing, self.examples, self._within_budget(_SETTING_RACE), self.on_step)
-        winner, why = choose_winner(competing, times)
-        close_others(competing, winner)
-        return RaceOutcome(forms=forms, winner=winner, why=why, noise=times.noise)
+        return too_long(expected_s, left_s, f"it would compile the same step {self.unrolled_steps} times: ")
 
 
-def _too_long(expected_s: float, left_s: float, cause: str = "") -> str:
+def too_long(expected_s: float, left_s: float, cause: str = "") -> str:
+    """Return why a form is skipped whose set-up is expected to take longer than the time that is left."""
     return f"{cause}set-up would take about {expected_s:.0f} s and {max(0.0, left_s):.0f} s are left; budget_s= allows more"
-
-
-def _fastest_compiled(outcome: RaceOutcome) -> RacedForm | None:
-    """Return the winner if it is compiled, otherwise the fastest compiled form that works."""
-    if outcome.winner.form.compiles:
-        return outcome.winner
-    working = [
-        (x.result.timing.median_ms, x) for x in outcome.forms if x.form.compiles and x.eligible and x.result.timing
-    ]
-    return min(working, key=lambda pair: pair[0])[1] if working else None
 
 
 def close_others(forms: Sequence[RacedForm], winner: RacedForm, keep: object = None) -> None:

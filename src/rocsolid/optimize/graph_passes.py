@@ -1,6 +1,6 @@
 """The graph passes that `rs.optimize` tries with the fastest compiled form, and for which models it tries them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -8,25 +8,41 @@ import torch
 from torch.fx import Graph
 from torch.overrides import TorchFunctionMode
 
-from rocsolid.model.plan import Decision
-from rocsolid.model.setting import Channel
+from rocsolid.model.setting import Value
+from rocsolid.ops.linear_act import suits as suits_fusing
 from rocsolid.optimize.attention import ATTENTION
-from rocsolid.optimize.form_race import TriedSetting
-from rocsolid.optimize.passes.merge_projections import SharedInputs, merge_projections
+from rocsolid.optimize.passes.autotuned_products import benchmark_products
+from rocsolid.optimize.passes.fused_activations import fuse_activations
+from rocsolid.optimize.passes.library_products import LIBRARIES
+from rocsolid.optimize.passes.merge_projections import SharedInputs, join_weights, merge_projections
 from rocsolid.optimize.passes.own_attention import suits_own_attention, use_own_attention
+from rocsolid.optimize.passes.packed_attention import write_out_attention
 from rocsolid.optimize.passes.split_products import split_products, suits_splitting
 from rocsolid.torchapi.graphs.device_graphs import has_other_graphs
-from rocsolid.torchapi.inductor.graph_pass import graph_pass, passes_supported
+from rocsolid.torchapi.inductor.graph_pass import graph_pass
 
-MERGED_PROJECTIONS: Final = "rocsolid.merged_projections"
+PACKED_ATTENTION: Final = "rocsolid.packed_attention"
 OWN_ATTENTION: Final = "rocsolid.attention"
+FUSED_ACTIVATIONS: Final = "rocsolid.fused_activations"
+MERGED_PROJECTIONS: Final = "rocsolid.merged_projections"
 SPLIT_PRODUCTS: Final = "rocsolid.split_products"
-# The option of Inductor that takes the pass, and the pass, in the order in which they run.
-_PASSES: Final[Mapping[str, tuple[str, Callable[[Graph], None]]]] = {
-    OWN_ATTENTION: ("pre_grad_custom_pass", use_own_attention),
-    MERGED_PROJECTIONS: ("post_grad_custom_pre_pass", merge_projections),
-    SPLIT_PRODUCTS: ("post_grad_custom_pre_pass", split_products),
+AUTOTUNED_PRODUCTS: Final = "rocsolid.autotuned_products"
+LIBRARY: Final = "rocsolid.library"
+Pass = Callable[[Graph], None]
+# What each consists of, in the order in which they run: before and after autograd.
+_BEFORE_AUTOGRAD: Final[Mapping[str, Pass]] = {
+    PACKED_ATTENTION: write_out_attention,
+    OWN_ATTENTION: use_own_attention,
+    FUSED_ACTIVATIONS: fuse_activations,
+    MERGED_PROJECTIONS: merge_projections,
 }
+_AFTER_AUTOGRAD: Final[Mapping[str, Pass]] = {
+    FUSED_ACTIVATIONS: join_weights,
+    MERGED_PROJECTIONS: join_weights,
+    SPLIT_PRODUCTS: split_products,
+    AUTOTUNED_PRODUCTS: benchmark_products,
+}
+_PASSES: Final = (*_BEFORE_AUTOGRAD, *_AFTER_AUTOGRAD, LIBRARY)
 
 
 def is_pass(name: str) -> bool:
@@ -34,38 +50,32 @@ def is_pass(name: str) -> bool:
     return name in _PASSES
 
 
-def pass_options(names: Iterable[str]) -> dict[str, Any]:
-    """Return the options of `torch.compile` that switch passes on; names of settings are ignored."""
-    wanted = set(names)
-    rewrites: dict[str, list[Callable[[Graph], None]]] = {}
-    for name, (option, rewrite) in _PASSES.items():
-        if name in wanted:
-            rewrites.setdefault(option, []).append(rewrite)
-    return {option: graph_pass(*functions) for option, functions in rewrites.items()}
-
-
-def tried_passes() -> Iterator[TriedSetting]:
-    """Yield the passes as values that are tried with the fastest compiled form."""
-    for name in _PASSES if passes_supported() else ():
-        why = "rs.optimize tries it for inference on a GPU."
-        yield TriedSetting(
-            Decision(id=name, value=True, channel=Channel.OPTION, why=why, profile="optimize"), setup_factor=1.0
-        )
+def pass_options(values: Mapping[str, Value]) -> dict[str, Any]:
+    """Return the options of `torch.compile` that switch on the passes among these values; others are ignored."""
+    before = [rewrite for name, rewrite in _BEFORE_AUTOGRAD.items() if name in values]
+    after = [*dict.fromkeys(rewrite for name, rewrite in _AFTER_AUTOGRAD.items() if name in values)]
+    if LIBRARY in values:
+        after.append(LIBRARIES[str(values[LIBRARY])])
+    options = {"pre_grad_custom_pass": before, "post_grad_custom_pre_pass": after}
+    return {option: graph_pass(*functions) for option, functions in options.items() if functions}
 
 
 @contextmanager
-def leave_out_unsuitable(model: Any, tried: dict[str, Any]) -> Iterator[None]:
-    """Remove from `tried` what cannot change the model, which runs in eager inside the block. Prepares the weights for merging."""
-    if MERGED_PROJECTIONS in tried and has_other_graphs():  # they would read the memory that the weights had before
-        del tried[MERGED_PROJECTIONS]
+def finding_unsuitable(model: Any, ids: Collection[str]) -> Iterator[set[str]]:
+    """Yield a set, which gets the ids of what cannot change the model that runs in eager inside the block.
+
+    Prepares the weights for merging.
+    """
+    # A graph of the user would read the memory that the weights had before.
+    moves_weights = not has_other_graphs() and not {MERGED_PROJECTIONS, FUSED_ACTIVATIONS}.isdisjoint(ids)
     shared_inputs = SharedInputs()
-    calls = SuitableCalls({ATTENTION, OWN_ATTENTION, SPLIT_PRODUCTS} & tried.keys())
-    with shared_inputs.watch(model if MERGED_PROJECTIONS in tried else None), calls:
-        yield
-    for name in calls.wanted - calls.found:
-        del tried[name]
+    calls = SuitableCalls(_NEED_CALLS & {*ids})
+    unsuitable: set[str] = set()
+    with shared_inputs.watch(model if moves_weights else None), calls:
+        yield unsuitable
+    unsuitable |= calls.wanted - calls.found
     if not shared_inputs.make_adjacent():
-        tried.pop(MERGED_PROJECTIONS, None)
+        unsuitable.add(MERGED_PROJECTIONS)
 
 
 class SuitableCalls(TorchFunctionMode):  # type: ignore[misc]
@@ -88,16 +98,42 @@ class SuitableCalls(TorchFunctionMode):  # type: ignore[misc]
 def _suitable(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Iterator[str]:
     if function is torch.nn.functional.scaled_dot_product_attention:
         yield ATTENTION
-        if _are_dense([*args, *kwargs.values()]) and suits_own_attention(args, kwargs):
+        call = {
+            **kwargs,
+            **dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)),
+        }
+        is_masked = call.get("attn_mask") is not None or call.get(
+            "is_causal"
+        )  # compiled, a model may use a mask in place of it
+        if _are_dense([*args, *kwargs.values()]) and (is_masked or suits_own_attention(args, kwargs)):
             yield OWN_ATTENTION
+    elif getattr(function, "__name__", "") in _MODULE_ATTENTION:
+        yield from (ATTENTION, PACKED_ATTENTION, OWN_ATTENTION)
+    elif getattr(function, "__name__", "") in _ACTIVATIONS and args and _are_dense(args[:1]):
+        x = args[0]
+        if isinstance(x, torch.Tensor) and x.dim() > 1 and x.shape[-1] > 0:
+            rows = x.reshape(-1, x.shape[-1])
+            if suits_fusing(rows, rows, "gelu"):
+                yield FUSED_ACTIVATIONS
     elif function in _PRODUCTS and not kwargs and _are_dense(args):
         a, b = args[:2] if function is torch.nn.functional.linear else args[-2:]
         if b.dim() == 2 and a.dim() > 0 and a.shape[-1] > 0:  # noqa: PLR2004 - a matrix
+            yield from (AUTOTUNED_PRODUCTS, LIBRARY)
             rows = a.reshape(-1, a.shape[-1])
             if suits_splitting(rows, b.t() if function is torch.nn.functional.linear else b):
                 yield SPLIT_PRODUCTS
 
 
+_NEED_CALLS: Final = frozenset(
+    {ATTENTION, PACKED_ATTENTION, OWN_ATTENTION, FUSED_ACTIVATIONS, SPLIT_PRODUCTS, AUTOTUNED_PRODUCTS, LIBRARY}
+)
+# What `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` call, in eager.
+_MODULE_ATTENTION: Final = (
+    "multi_head_attention_forward",
+    "_native_multi_head_attention",
+    "_transformer_encoder_layer_fwd",
+)
+_ACTIVATIONS: Final = ("gelu", "silu", "tanh", "sigmoid")
 _PRODUCTS: Final = (
     torch.nn.functional.linear,
     torch.addmm,

@@ -19,22 +19,15 @@ from rocsolid.model.optimize_report import UNCHECKED, FormOutcome, FormResult, O
 from rocsolid.model.plan import Decision, Plan, Tuned
 from rocsolid.model.progress import OnStep, ignore_step
 from rocsolid.numerics import Tolerance
-from rocsolid.optimize.attention import ATTENTION, FlashAttention
+from rocsolid.optimize.attention import ATTENTION, ChosenAttention
 from rocsolid.optimize.autocast import AUTOCAST, with_autocast
 from rocsolid.optimize.child_race import NoChildRace
 from rocsolid.optimize.example_inputs import Example
-from rocsolid.optimize.form_race import (
-    FormRace,
-    Forms,
-    MakeForms,
-    RaceOutcome,
-    TriedSetting,
-    decisions_of,
-    trial_order,
-)
-from rocsolid.optimize.graph_passes import is_pass, leave_out_unsuitable, pass_options
+from rocsolid.optimize.form_race import FormRace, Forms, MakeForms, RaceOutcome
+from rocsolid.optimize.graph_passes import finding_unsuitable, is_pass, pass_options
 from rocsolid.optimize.prewarm import prewarm_libraries
 from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prepare
+from rocsolid.optimize.settings_search import SettingsSearch, TriedSetting, can_be_set, decisions_of
 from rocsolid.optimize.warm_start import SavedRun, artefact_file, has_winner, key_of, warm_start
 from rocsolid.runtime.capture.backends.device import DeviceSession
 from rocsolid.runtime.capture.captured import Captured
@@ -54,7 +47,8 @@ from rocsolid.torchapi.graphs.replay_checks import write_counts
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 _SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
 _RACE_SHARE: Final = 0.1  # of the budget, in which nothing is compiled any more
-_SETTINGS_ON_GPU_S: Final = 30.0  # there, a graph has most of the gain already
+_SETTINGS_ON_GPU_S: Final = 90.0  # there, they have more to gain
+_PATIENCE: Final = 3  # without a budget, the search for settings ends after so many that brought nothing
 _IN_CHILD: Final = "a child process; only the chosen one was set up, verified and measured in this one"
 Capture = Callable[[Callable[..., Any]], Captured]
 ChildRace = Callable[[], OptimizeReport | NoChildRace]
@@ -364,18 +358,20 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     file = artefact_file(artefacts, key_of(model, plan, examples, [x.decision for x in tried_settings]))
     raced = _race_elsewhere(child_race, model, deadline) if not has_winner(model, file) else None
     with warm_start(model, file, traces=capture is not None) as saved:
-        tried = {} if plan.tuned else {x.decision.id: x for x in tried_settings}
+        tried = [] if plan.tuned else list(tried_settings)
         known = raced.settings if isinstance(raced, OptimizeReport) else saved.settings if saved.winner else None
         if known is not None:  # what has lost is not prepared again
-            tried = {name: x for name, x in tried.items() if not is_pass(name) or name in known}
-        with counting_calls(model) as calls, leave_out_unsuitable(model, tried):
+            tried = [x for x in tried if not is_pass(x.decision.id) or x.decision.id in known]
+        with counting_calls(model) as calls, finding_unsuitable(model, {x.decision.id for x in tried}) as unsuitable:
             expected = expect(model, examples, tolerance)
+        tried = [x for x in tried if x.decision.id not in unsuitable]
         step = repeated_step(model, calls, len(examples))
 
         def forms(settings: Sequence[Decision] = (), ends_at: float = compiles_end) -> Forms:
             changed = plan.with_decisions(
                 d for d in settings if d.id not in (AUTOCAST, ATTENTION) and not is_pass(d.id)
             )
+            attention = next((str(d.value) for d in settings if d.id == ATTENTION), "")
             made = available_forms(
                 model,
                 changed,
@@ -384,8 +380,8 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
                 ends_at=None if ends_at == float("inf") else ends_at,
                 whole_model=saved.traces.model,
                 step=step,
-                options=pass_options(d.id for d in settings),
-                wrap=FlashAttention() if any(d.id == ATTENTION for d in settings) else None,
+                options=pass_options({d.id: d.value for d in settings}),
+                wrap=ChosenAttention(attention) if attention else None,
             )
             in_bfloat16 = any(d.id == AUTOCAST for d in settings)
             return {f: with_autocast(make) if in_bfloat16 and f.compiles else make for f, make in made.items()}
@@ -448,13 +444,13 @@ def _set_up_winner(
     make_forms: MakeForms,
     saved: SavedRun,
     form_race: FormRace,
-    tried_settings: Mapping[str, TriedSetting],
+    tried_settings: Sequence[TriedSetting],
 ) -> RaceOutcome | None:
     """Set up and verify the form that won in the child process; None if it does not work here."""
     if raced.chosen is Form.COMPILED or raced.settings:
         # Without a graph, every call needs all guards, and saved traces lack some; and they are without these settings.
         saved.traces.disable()
-    if not raced.settings.keys() <= tried_settings.keys():
+    if not can_be_set(raced.settings, tried_settings):
         return None
     made = make_forms(decisions_of(raced.settings, tried_settings))
     with gc_paused():
@@ -475,11 +471,14 @@ def _set_up_winner(
 
 
 def _recheck_or_race(
-    make_forms: MakeForms, saved: SavedRun, form_race: FormRace, tried_settings: Mapping[str, TriedSetting]
+    make_forms: MakeForms,
+    saved: SavedRun,
+    form_race: FormRace,
+    tried_settings: Sequence[TriedSetting],
 ) -> RaceOutcome:
     """Return the fastest form of an earlier process if it is still correct and faster than eager; otherwise measure all forms."""
     traces, saved_winner = saved.traces, saved.winner
-    allowed = saved.settings.items() <= {name: x.decision.value for name, x in tried_settings.items()}.items()
+    allowed = can_be_set(saved.settings, tried_settings)
     forms = make_forms(decisions_of(saved.settings, tried_settings)) if allowed else {}
     if saved_winner is not None and saved_winner in forms:
         with gc_paused():  # a garbage collection after the import of torch would take a tenth of these few seconds
@@ -497,8 +496,14 @@ def _recheck_or_race(
     outcome = form_race.run(make_forms(), tracing=traces.tracing)
     on_gpu = any(raced.form.graph for raced in outcome.forms)
     limit = min(form_race.deadline, time.perf_counter() + (_SETTINGS_ON_GPU_S if on_gpu else _SETTINGS_S))
-    for names in trial_order(tried_settings):
-        outcome = form_race.try_settings(outcome, names, make_forms, tried_settings, limit)
+    outcome = SettingsSearch(
+        race=form_race,
+        make_forms=make_forms,
+        tried=tried_settings,
+        deadline=limit,
+        outcome=outcome,
+        patience=_PATIENCE if form_race.deadline == float("inf") else 0,
+    ).run()
     saved.winner, saved.settings = outcome.winner_to_save, outcome.winner.settings
     if traces.enabled and outcome.winner.form is Form.COMPILED and not outcome.winner.settings:
         # Code that was traced for saving lacks guards, and without a graph this process would run it in every call: compile it again.

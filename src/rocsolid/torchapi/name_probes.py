@@ -300,6 +300,22 @@ def _custom_pass(base: Any) -> object:
     return has_methods and "uuid()" in _source(codecache) and "post_grad_custom_pre_pass" in _source(post_grad)
 
 
+@_probes("torch._inductor.lowering.lowerings", "torch._inductor.config.patch")
+def _benchmarked_products(_: Any) -> object:
+    """Inductor finds the function that lowers an operator in the table, and reads the setting while it runs."""
+    import torch
+
+    config = importlib.import_module("torch._inductor.config")
+    lowering = importlib.import_module("torch._inductor.lowering")
+    graph = _source(importlib.import_module("torch._inductor.graph"))
+    before = config.max_autotune_gemm
+    with config.patch(max_autotune_gemm=True):
+        is_set = config.max_autotune_gemm
+    products = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+    known = all(callable(lowering.lowerings.get(product)) for product in products)
+    return known and is_set is True and config.max_autotune_gemm == before and "lowerings[target](" in graph
+
+
 @_probes("torch.Tensor._version")
 def _version(_: Any) -> object:
     import torch

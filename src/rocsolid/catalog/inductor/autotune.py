@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import Evidence, claim, issue, measured, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Tried, Variable, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable, on
 
 _ROCM = on(Platform.ROCM)
 _CONFIG = "torch 2.13 _inductor/config.py"
@@ -25,8 +25,6 @@ def _autotune(
     summary: str,
     operation: str,
     cost: Evidence,
-    tried_on_cpu: Tried | None = None,
-    tried_on_gpu: Tried | None = None,
 ) -> Setting:
     """One of the three autotuning settings, which differ only in the operations they benchmark."""
     return Setting(
@@ -36,8 +34,6 @@ def _autotune(
         summary=summary,
         variable=Variable(name=variable),
         candidates=(False, True),
-        tried_on_cpu=tried_on_cpu,
-        tried_on_gpu=tried_on_gpu,
         recommendations=(
             Recommendation(
                 profile="safe",
@@ -113,14 +109,6 @@ SETTINGS = (
                 "GPT-2 with all three autotuning settings on: set-up 41 s (off: 16 s), 0.493 ms per "
                 "call (off: 0.566 ms)."
             ),
-        ),
-        tried_on_cpu=Tried(value=True, setup_factor=4.0),
-        tried_on_gpu=Tried(
-            value=True,
-            setup_factor=2.5,
-            when=on(Platform.CUDA),
-            # Without this, convolutions are benchmarked, too, which takes minutes.
-            also=(("inductor.max_autotune_conv_backends", "ATEN"),),
         ),
     ),
     Setting(

@@ -2,8 +2,7 @@
 
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
-from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Tried, Variable, on
+from rocsolid.model.setting import Hazard, Owner, Recommendation, Setting, Variable, on
 
 _CONFIG = "torch 2.13 _inductor/config.py"
 _H200_RUN = "settings-on-h200"
@@ -131,7 +130,6 @@ SETTINGS = (
         value_type=bool,
         summary="Combine kernels that do not depend on each other into one launch (experimental).",
         candidates=(False, True),
-        tried_on_gpu=Tried(value=True, setup_factor=1.2, when=on(Platform.CUDA)),
         recommendations=(
             Recommendation(
                 profile="safe",
@@ -172,7 +170,6 @@ SETTINGS = (
         summary="Run convolutions in channels-last layout.",
         variable=Variable(name="TORCHINDUCTOR_LAYOUT_OPTIMIZATION"),
         candidates=(True, False),
-        tried_on_gpu=Tried(value=True, setup_factor=1.0, when=on(Platform.ROCM), needs_convolution=True),
         notes="One of the few settings whose default depends on the platform: it is off on ROCm.",
         evidence=(source(f"{_CONFIG} layout_opt_default", "The default is off in builds for HIP."),),
     ),

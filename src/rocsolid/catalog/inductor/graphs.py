@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import issue, measured, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setting, Tried, Variable, on
+from rocsolid.model.setting import Channel, Hazard, Owner, Recommendation, Setting, Variable, on
 
 _CONFIG = "torch 2.13 _inductor/config.py"
 _H200_RUN = "settings-on-h200"
@@ -177,7 +177,6 @@ SETTINGS = (
         summary="Generate C++ instead of Python for the code that calls the kernels, which lowers the overhead of a call.",
         variable=Variable(name="TORCHINDUCTOR_CPP_WRAPPER"),
         candidates=(False, True),
-        tried_on_cpu=Tried(value=True, setup_factor=1.5),
         notes="It matters most where calls are short, as on the CPU. The compile takes longer.",
         evidence=(
             source(
@@ -193,8 +192,6 @@ SETTINGS = (
         summary="Turn the weights into constants of the compiled code (inference only).",
         variable=Variable(name="TORCHINDUCTOR_FREEZING"),
         candidates=(False, True),
-        tried_on_cpu=Tried(value=True, setup_factor=1.2),
-        tried_on_gpu=Tried(value=True, setup_factor=1.2),
         recommendations=(
             Recommendation(
                 profile="safe",

@@ -3,7 +3,7 @@
 from rocsolid.model.evidence import Evidence, issue, source
 from rocsolid.model.finding import Severity
 from rocsolid.model.platform import Platform
-from rocsolid.model.setting import Condition, Hazard, Owner, Setting, Tried, Variable, on
+from rocsolid.model.setting import Condition, Hazard, Owner, Setting, Variable, on
 
 _ROCM = on(Platform.ROCM)
 
@@ -23,7 +23,6 @@ def _setting(  # noqa: PLR0913 - one per column
     hazards: tuple[Hazard, ...] = (),
     notes: str = "",
     on_off: bool = True,
-    tried_on_gpu: Tried | None = None,
 ) -> Setting:
     valid: Condition = on(torch=f"{since}..")
     declared = Variable(name=variable) if on_off else Variable(name=variable, on="", off="")
@@ -35,7 +34,6 @@ def _setting(  # noqa: PLR0913 - one per column
         valid=valid,
         variable=declared if variable else None,
         hazards=hazards,
-        tried_on_gpu=tried_on_gpu,
         notes=notes,
         evidence=(_read(name.rpartition(".")[2], statement),),
     )
@@ -204,6 +202,5 @@ SETTINGS = (
         "Programmatic dependent launch on NVIDIA GPUs since Hopper: the next kernel starts before the last has ended.",
         "Off by default.",
         variable="TORCHINDUCTOR_ENABLE_PDL",
-        tried_on_gpu=Tried(value=True, setup_factor=1.0, when=on(Platform.CUDA, archs=("sm_9", "sm_10", "sm_12"))),
     ),
 )

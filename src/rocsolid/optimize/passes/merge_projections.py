@@ -1,6 +1,10 @@
-"""Linear layers of one input (Q, K and V; gate and up) become one matrix product, `rocsolid.ops.merged_linear`."""
+"""Linear layers of one input (Q, K and V; gate and up) become one layer, whose weights are `rocsolid.ops.joined_weights`.
 
-from collections.abc import Iterable, Iterator, Sequence
+Before autograd the layers become one that concatenates their weights. So the strides of its slices are those that everything after it
+is traced with. After autograd the concatenation becomes a view, and the product is one that Inductor knows.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import getitem
 from typing import Any, Final
@@ -8,25 +12,20 @@ from typing import Any, Final
 import torch
 from torch.fx import Graph, Node
 
-from rocsolid.ops.merged_linear import MERGED_LINEAR, make_adjacent
+from rocsolid.ops.joined_weights import JOINED_WEIGHTS, are_adjacent, make_adjacent
+from rocsolid.ops.linear_act import LINEAR_ACT
+from rocsolid.optimize.passes.graph_edits import (
+    accepts,
+    add_call,
+    erase_unused,
+    linear_layer,
+    nothing_written,
+    value,
+)
 
 _aten: Final = torch.ops.aten
-_VIEWS: Final = (_aten.view.default, _aten.reshape.default)
-_OTHER_VIEWS: Final = (
-    _aten.permute.default,
-    _aten.transpose.int,
-    _aten.t.default,
-    _aten.slice.Tensor,
-    _aten.select.int,
-    _aten.squeeze.dim,
-    _aten.squeeze.dims,
-    _aten.unsqueeze.default,
-    _aten.expand.default,
-    _aten.alias.default,
-    _aten.split.Tensor,
-    _aten.split_with_sizes.default,
-    getitem,
-)
+_PRODUCTS: Final = (_aten.mm.default, _aten.addmm.default, LINEAR_ACT)
+_TRANSPOSES: Final = (_aten.permute.default, _aten.t.default, _aten.transpose.int)
 
 
 class SharedInputs:
@@ -53,111 +52,94 @@ class SharedInputs:
 
     def make_adjacent(self) -> int:
         """Make the weights of layers with one input adjacent in memory; return how many groups are adjacent now."""
-        groups = [_unique(layers) for _, layers in self._layers.values()]
+        groups: dict[tuple[Any, ...], dict[Any, None]] = {}
+        for x, (_, layers) in self._layers.items():
+            for layer in layers:
+                weight, bias = layer.weight, layer.bias
+                kind = (weight.shape[1], weight.dtype, weight.device, bias is None)
+                groups.setdefault((x, *kind), {})[layer] = None
         self._layers.clear()
-        return sum(_make_group_adjacent(group) for group in dict.fromkeys(groups) if len(group) > 1)
+        different = dict.fromkeys(tuple(group) for group in groups.values() if len(group) > 1)
+        return sum(map(_make_group_adjacent, different))
 
 
 def _is_module(model: Any) -> bool:
     return isinstance(model, torch.nn.Module)
 
 
-def _unique(layers: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple({id(layer): layer for layer in layers}.values())
-
-
 def _make_group_adjacent(layers: Sequence[Any]) -> bool:
-    first = layers[0].weight
-    same_kind = all(
-        layer.weight.shape[1] == first.shape[1]
-        and (layer.weight.dtype, layer.weight.device) == (first.dtype, first.device)
-        and (layer.bias is None) == (layers[0].bias is None)
-        for layer in layers
-    )
-    if not same_kind or not make_adjacent([layer.weight for layer in layers]):
+    if not make_adjacent([layer.weight for layer in layers]):
         return False
     return layers[0].bias is None or make_adjacent([layer.bias for layer in layers])
 
 
 def merge_projections(graph: Graph) -> None:
-    """Replace matrix products of one matrix with several weights by one product and slices of its result."""
-    groups: dict[tuple[Any, ...], list[Node]] = {}
+    """Replace linear layers of one input with adjacent weights by one layer and slices of its result."""
+    groups: dict[tuple[Any, ...], dict[Node, Node]] = {}
     for node in graph.nodes:
-        if (product := _Product.of(node)) is not None:
-            groups.setdefault(product.key, []).append(node)
-    for nodes in groups.values():
-        different = {_Product.read(node).weight: node for node in nodes if _can_be_slice(node)}
-        if len(different) > 1:
-            _merge(graph, list(different.values()))
-    graph.eliminate_dead_code()
+        layer = linear_layer(node)
+        # With gradients, the product would be saved for the backward pass as a whole.
+        if layer is not None and not layer.is_transposed and not value(node).requires_grad:
+            groups.setdefault((layer.x, layer.bias is None), {})[layer.weight] = node  # one node for each weight
+    for group in groups.values():
+        layers: list[Node] = []
+        for node in group.values():
+            if not accepts(node, _as_slice(value(node))):
+                continue
+            if layers and not _can_be_merged([*layers, node]):
+                _merge(graph, layers)
+                layers = []
+            layers.append(node)
+        _merge(graph, layers)
 
 
-class _Product:
-    """A product of a matrix with the transposed weight of a linear layer."""
-
-    def __init__(self, x: Node, weight: Node, bias: Node | None) -> None:
-        self.x, self.weight, self.bias = x, weight, bias
-
-    @classmethod
-    def of(cls, node: Node) -> "_Product | None":
-        if node.op != "call_function" or node.kwargs or node.target not in (_aten.mm.default, _aten.addmm.default):
-            return None
-        product = cls.read(node)
-        is_weight = product.weight is not None and product.weight.op == "placeholder"
-        has_bias = product.bias is None or (
-            product.bias.op == "placeholder" and product.bias.meta["val"].shape == product.weight.meta["val"].shape[:1]
-        )
-        return product if is_weight and has_bias else None
-
-    @classmethod
-    def read(cls, node: Node) -> "_Product":
-        bias, x, transposed = node.args if node.target is _aten.addmm.default else (None, *node.args)
-        return cls(x, _transposed(transposed), bias)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for products that can be merged: the same matrix, which may be viewed several times, and the same kind of layer."""
-        source, shape = (self.x, None) if self.x.target not in _VIEWS else (self.x.args[0], self.x.meta["val"].shape)
-        value = self.weight.meta["val"]
-        # As text: a size that changes from call to call cannot be hashed.
-        return source, str(shape), value.dtype, value.device, str(value.shape[1]), self.bias is None
+def _as_slice(result: Any) -> Any:
+    """Return the result of a layer as a part of a wider one."""
+    return result.new_empty((*result.shape[:-1], 2 * result.shape[-1]))[..., : result.shape[-1]]
 
 
-def _transposed(node: Any) -> Any:
-    """Return what a node is the transposed matrix of; None for other nodes."""
-    is_permuted = node.target is _aten.permute.default and list(node.args[1]) == [1, 0]
-    return node.args[0] if is_permuted or node.target is _aten.t.default else None
-
-
-def _can_be_slice(node: Node) -> bool:
-    """Return whether a product can be a slice of a wider matrix: its views need no other strides, and it is not returned."""
-    value = node.meta["val"]
-    wider = value.new_empty((value.shape[0], value.shape[1] * 2))[:, : value.shape[1]]
-    views = [node]
-    for view in views:  # grows
-        if any(user.op == "output" for user in view.users):
-            return False
-        views += [user for user in view.users if user.target in (*_VIEWS, *_OTHER_VIEWS)]
-    try:
-        for user in node.users:
-            if user.target is _aten.view.default:
-                wider.view(user.meta["val"].shape)
-    except RuntimeError:
-        return False
-    return True
+def _can_be_merged(nodes: Sequence[Node]) -> bool:
+    layers = [layer for node in nodes if (layer := linear_layer(node)) is not None]
+    weights, biases = [value(x.weight) for x in layers], [value(x.bias) for x in layers]
+    adjacent = are_adjacent(weights) and (biases[0] is None or are_adjacent(biases))
+    return adjacent and nothing_written(nodes[0], nodes[-1])
 
 
 def _merge(graph: Graph, nodes: Sequence[Node]) -> None:
-    products = [_Product.read(node) for node in nodes]
-    weights = [product.weight for product in products]
-    biases = [product.bias for product in products if product.bias is not None]
+    if len(nodes) < 2:  # noqa: PLR2004 - two layers
+        return
+    x, weights, biases, _ = zip(*filter(None, map(linear_layer, nodes)), strict=True)
     with graph.inserting_before(nodes[0]):
-        merged = graph.call_function(MERGED_LINEAR, (products[0].x, weights, biases))
-        widths = [weight.meta["val"].shape[0] for weight in weights]
-        merged.meta["val"] = products[0].x.meta["val"].new_empty((nodes[0].meta["val"].shape[0], sum(widths)))
+        weight = add_call(graph, torch.cat, weights)
+        bias = None if biases[0] is None else add_call(graph, torch.cat, biases)
+        merged = add_call(graph, torch.nn.functional.linear, x[0], weight, bias)
         begin = 0
-        for node, width in zip(nodes, widths, strict=True):
-            part = graph.call_function(_aten.slice.Tensor, (merged, 1, begin, begin + width))
-            part.meta["val"] = merged.meta["val"][:, begin : begin + width]
-            node.replace_all_uses_with(part)
-            begin += width
+        for node in nodes:
+            end = begin + value(node).shape[-1]
+            node.replace_all_uses_with(add_call(graph, getitem, merged, (..., slice(begin, end))))
+            begin = end
+    erase_unused(nodes)
+
+
+def join_weights(graph: Graph) -> None:
+    """Replace copies of several weights into one, which only matrix products read, by a view of the memory if they are adjacent."""
+    for node in graph.find_nodes(op="call_function", target=_aten.cat.default):
+        parts, *dim = node.args
+        if dim not in ([], [0]) or not all(map(_is_constant, parts)) or not _is_only_multiplied(node):
+            continue
+        with graph.inserting_before(node):
+            joined = graph.call_function(JOINED_WEIGHTS, (list(parts),))
+        joined.meta.update(node.meta)
+        node.replace_all_uses_with(joined)
+        graph.erase_node(node)
+
+
+def _is_constant(part: Node) -> bool:
+    return part.op == "placeholder" and not any(user.target is _aten.copy_.default for user in part.users)
+
+
+def _is_only_multiplied(node: Node) -> bool:
+    """Return whether matrix products read a tensor, and nothing else: it must not be written to or returned."""
+    return all(
+        user.target in _PRODUCTS or (user.target in _TRANSPOSES and _is_only_multiplied(user)) for user in node.users
+    )

@@ -1,5 +1,6 @@
 """Matrix products with few rows are computed in parts, `rocsolid.ops.split_matmul`, so that they fill the GPU."""
 
+from operator import getitem
 from typing import Any, Final
 
 import torch
@@ -9,6 +10,31 @@ from rocsolid.ops.split_matmul import SPLIT_MATMUL, best_splits
 
 _aten: Final = torch.ops.aten
 _DTYPES: Final = (torch.float16, torch.bfloat16)
+_VIEWS: Final = (
+    _aten.view.default,
+    _aten.reshape.default,
+    _aten.permute.default,
+    _aten.transpose.int,
+    _aten.slice.Tensor,
+    _aten.select.int,
+    _aten.squeeze.dim,
+    _aten.squeeze.dims,
+    _aten.unsqueeze.default,
+    _aten.expand.default,
+    _aten.alias.default,
+    _aten.split.Tensor,
+    _aten.split_with_sizes.default,
+    getitem,
+)
+# What Inductor computes in a kernel of its own, besides all operators that are tagged as pointwise.
+_OWN_KERNELS: Final = (
+    _aten.sum.dim_IntList,
+    _aten.mean.dim,
+    _aten.var_mean.correction,
+    _aten.amax.default,
+    _aten.amin.default,
+    _aten.cat.default,
+)
 
 
 def suits_splitting(a: Any, b: Any) -> bool:
@@ -30,10 +56,22 @@ def split_products(graph: Graph) -> None:
             continue
         bias, a, b = node.args if node.target is _aten.addmm.default else (None, *node.args)
         splits = _splits(a.meta["val"], b.meta["val"])
-        if splits > 1:
+        if splits > 1 and _sum_needs_no_kernel(node):
             with graph.inserting_before(node):
                 node.replace_all_uses_with(_sum_of_parts(graph, a, b, bias, splits))
             graph.erase_node(node)
+
+
+def _sum_needs_no_kernel(product: Node) -> bool:
+    """Return whether only kernels of Inductor read a product, which can add its parts, and no operator or library."""
+    waiting = [product]
+    while waiting:
+        for user in waiting.pop().users:
+            if user.target in _VIEWS:
+                waiting.append(user)
+            elif user.target not in _OWN_KERNELS and torch.Tag.pointwise not in getattr(user.target, "tags", ()):
+                return False
+    return True
 
 
 def _sum_of_parts(graph: Graph, a: Node, b: Node, bias: Node | None, splits: int) -> Node:

@@ -7,7 +7,7 @@ as the user wrote them, so `scaled_dot_product_attention` is still one node ther
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -33,6 +33,15 @@ def graph_pass(*rewrites: Rewrite) -> Any:
     return _pass_class()(rewrites)
 
 
+def _modules_of(rewrite: Rewrite) -> Iterator[str]:
+    """Yield the module of a function, and those of the same package that it imports functions from."""
+    yield rewrite.__module__
+    package = rewrite.__module__.partition(".")[0]
+    for imported in vars(sys.modules[rewrite.__module__]).values():
+        if inspect.isfunction(imported) and (imported.__module__ or "").partition(".")[0] == package:
+            yield imported.__module__
+
+
 @cache
 def _pass_class() -> Any:
     base: Any = _PASS.get()
@@ -46,7 +55,8 @@ def _pass_class() -> Any:
                 rewrite(graph)
 
         def uuid(self) -> str:
-            parts = [f"{r.__qualname__}\n{inspect.getsource(sys.modules[r.__module__])}" for r in self.rewrites]
+            modules = dict.fromkeys(name for r in self.rewrites for name in _modules_of(r))
+            parts = [*(r.__qualname__ for r in self.rewrites), *(inspect.getsource(sys.modules[x]) for x in modules)]
             return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
         def __eq__(self, other: object) -> bool:  # Dynamo reuses code that was compiled with equal options

@@ -1,57 +1,56 @@
-"""`rocsolid::merged_linear`: several linear layers of one input as one matrix product, if their weights are adjacent in memory.
+"""`rocsolid::joined_weights`: the weights of several linear layers as one, without a copy if they are adjacent in memory.
 
 `make_adjacent` moves the weights of such layers into one tensor and leaves each parameter as a view of its part. So there is no copy
 that could be out of date: an optimizer step, `load_state_dict` and writes through `.data` all write to the memory that the product
-reads. The operator checks at every call that the weights are adjacent. If one was replaced since, it computes each layer by itself.
+reads. The operator checks at every call that the weights are adjacent. If one was replaced since, it copies them, which is slower.
 A captured graph does not run this check, but `rs.capture` compares the address of every parameter before each replay.
 """
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from rocsolid.torchapi.graphs.replay_checks import is_only_user
+from rocsolid.torchapi.graphs.replay_checks import is_only_user, storage_id
 
 
-def _adjacent(parts: Sequence[Tensor]) -> Tensor | None:
-    """Return tensors that follow each other in one storage as one tensor, without a copy; None if they do not."""
+def are_adjacent(parts: Sequence[Tensor]) -> bool:
+    """Return whether tensors follow each other in one storage."""
     first = parts[0]
-    storage, next_offset, rows = first.untyped_storage().data_ptr(), first.storage_offset(), 0
+    storage, next_offset = storage_id(first), first.storage_offset()
     for part in parts:
         if (
             part.shape[1:] != first.shape[1:]
             or part.dtype != first.dtype
             or part.storage_offset() != next_offset
             or not part.is_contiguous()
-            or part.untyped_storage().data_ptr() != storage
+            or storage_id(part) != storage
         ):
-            return None
+            return False
         next_offset += part.numel()
-        rows += part.shape[0]
-    return first.as_strided((rows, *first.shape[1:]), (*first.shape[1:], 1))
+    return True
 
 
-def _merged_linear(x: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
-    """Return the results of all layers for the matrix `x`, next to each other. `biases` is empty, or has one for each weight."""
-    weight = _adjacent(weights)
-    bias = _adjacent(biases) if biases else None
-    if weight is not None and (bias is not None or not biases):
-        return torch.nn.functional.linear(x, weight, bias)
-    linear = torch.nn.functional.linear
-    results = [linear(x, w, biases[i] if biases else None) for i, w in enumerate(weights)]
-    return torch.cat(results, 1)
+def _joined_weights(parts: list[Tensor]) -> Tensor:
+    """Return tensors one after the other, as a view of the first if they are adjacent."""
+    if not are_adjacent(parts):
+        return torch.cat(parts)
+    first, rows = parts[0], sum(part.shape[0] for part in parts)
+    return first.as_strided((rows, *first.shape[1:]), first.stride())
 
 
-def _fake(x: Tensor, weights: list[Tensor], _: list[Tensor]) -> Tensor:
-    return x.new_empty((x.shape[0], sum(w.shape[0] for w in weights)))
+def _fake(parts: list[Tensor]) -> Tensor:
+    return parts[0].new_empty((sum(part.shape[0] for part in parts), *parts[0].shape[1:]))
 
 
-_op: Any = torch.library.custom_op("rocsolid::merged_linear", _merged_linear, mutates_args=())
-_op.register_fake(_fake)
-MERGED_LINEAR: Final = torch.ops.rocsolid.merged_linear.default
+# The schema says that the result may share memory with the weights, so that Inductor never writes to that memory.
+_library: Final = torch.library.Library("rocsolid", "FRAGMENT")
+_library.define("joined_weights(Tensor(a)[] parts) -> Tensor(a)")
+_library.impl("joined_weights", _joined_weights, "CompositeExplicitAutograd")
+torch.library.register_fake("rocsolid::joined_weights", _fake, lib=_library)
+JOINED_WEIGHTS: Final = torch.ops.rocsolid.joined_weights.default
 
 
 def make_adjacent(parts: Sequence[Tensor]) -> bool:
@@ -59,7 +58,7 @@ def make_adjacent(parts: Sequence[Tensor]) -> bool:
 
     A tensor stays where it is if anything else refers to its memory: another tensor, or an entry of a `state_dict` that was kept.
     """
-    if _adjacent(parts) is not None:
+    if are_adjacent(parts):
         return True
     if not all(map(_can_move, parts)) or len({id(part) for part in parts}) < len(parts):
         return False
