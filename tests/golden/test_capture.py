@@ -272,6 +272,7 @@ def test_options(messages: Messages) -> None:
         {"backward": True, "buckets": {"x": rs.Bucket(dim=0, sizes=[4])}},
         {"backward": True, "eager_modules": ["0"]},
         {"eager_modules": ["rooter"]},
+        {"eager_modules": "router"},
     ]
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     for options in wrong:
@@ -296,6 +297,15 @@ def test_eager_modules(messages: Messages) -> None:
     twice(g, torch.ones(4, 4))
     rows.count.fill_(3)
     messages.logged("another shape", lambda: g(torch.ones(4, 4)))
+
+    class Waits(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return functions.reads_a_value(x)
+
+    found = captured(torch.nn.Sequential(torch.nn.ReLU(), Waits(), torch.nn.ReLU()))
+    messages.logged("a module that waits", lambda: found(torch.ones(3)))
+    messages.add("explain", str(found.explain(torch.ones(3))))
+    messages.add("report", str(found.report()))
     messages.check("eager_modules")
 
 

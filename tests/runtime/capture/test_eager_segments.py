@@ -1,4 +1,4 @@
-"""`eager_modules=`: modules that run in eager between the graphs of the rest."""
+"""Modules that run in eager between the graphs of the rest: those of `eager_modules=`, and those that were found."""
 
 import copy
 from typing import Any
@@ -33,7 +33,7 @@ class Pipeline(torch.nn.Module):  # type: ignore[misc]
 
 def test_eager_modules_run_in_eager_between_graphs(target: Any) -> None:
     model = target.module(Pipeline())
-    whole = target.capture(model)
+    whole = target.capture(model, eager_modules=())
     g = target.capture(model, eager_modules=["router"])
     signs = set()
     for _ in range(20):
@@ -182,3 +182,198 @@ def test_a_check_in_which_an_eager_module_returns_something_else_is_a_refusal(ta
     else:
         assert g(x).tolist() == [36, 45]
     assert [refusal.reason.value for refusal in g.report().refusals] == ["eager module"]
+
+
+def _replays_like_eager(target: Any, model: Any, g: Any, *shapes: tuple[int, ...]) -> None:
+    for shape in shapes:
+        x = target.randn(*shape)
+        assert torch.allclose(g(x), model(x), atol=1e-6)
+
+
+def test_a_module_that_waits_for_the_host_is_found(target: Any) -> None:
+    model = target.module(Pipeline())
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, *[(2, 4)] * 10)
+    report = g.report()
+    assert (report.replays, report.refusals) == (9, ())
+    (found,) = report.workarounds
+    assert (found.how, found.kind, found.modules) == ("eager", "Router", ("router",))
+    assert "x.sum().item()" in found.why
+    assert "test_eager_segments.py:" in found.location
+    assert "in eager between graphs: Router `router`, because `x.sum().item()`" in str(report)
+    assert "in eager between graphs: Router `router`" in str(g.explain(target.randn(2, 4)))
+
+    forbidden = target.capture(model, eager_modules=())
+    forbidden(target.randn(2, 4))
+    assert [refusal.reason.value for refusal in forbidden.report().refusals] == ["host sync"]
+
+
+def test_what_was_found_is_not_searched_again_for_another_shape(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rocsolid.runtime.capture import capture_once
+
+    captures = []
+    plain = capture_once.run_capture
+
+    def counted(*args: Any) -> Any:
+        captures.append(1)
+        return plain(*args)
+
+    monkeypatch.setattr(capture_once, "run_capture", counted)
+    model = target.module(Pipeline())
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, (2, 4), (2, 4))
+    assert len(captures) == 2  # whole, then in segments
+    _replays_like_eager(target, model, g, (3, 4), (3, 4))
+    assert len(captures) == 3
+    assert g.report().replays == 2
+
+
+def test_a_capture_without_a_comparison_is_not_split(target: Any) -> None:
+    g = target.capture(target.module(Pipeline()), verify="off")
+    g(target.randn(2, 4))
+    assert [refusal.reason.value for refusal in g.report().refusals] == ["host sync"]
+
+
+class ReadsShape(torch.nn.Module):  # type: ignore[misc]
+    """Waits for the host in another way than a router."""
+
+    def forward(self, x: Any) -> Any:
+        return x + len(x.flatten().nonzero())
+
+
+class Many(torch.nn.Module):  # type: ignore[misc]
+    """Layers, some of which wait."""
+
+    def __init__(self, *waiting: Any) -> None:
+        super().__init__()
+        linear = [torch.nn.Linear(4, 4) for _ in range(len(waiting) + 1)]
+        self.layers = torch.nn.ModuleList([m for pair in zip(linear, waiting, strict=False) for m in pair])
+        self.last = linear[-1]
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return self.last(x)
+
+
+def test_all_modules_of_a_class_are_set_aside_at_once_and_several_classes_are_found(target: Any) -> None:
+    model = target.module(Many(Router(), ReadsShape(), Router()))
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, *[(2, 4)] * 5)
+    report = g.report()
+    assert report.replays == 4
+    assert {found.kind: found.modules for found in report.workarounds} == {
+        "Router": ("layers.1", "layers.5"),
+        "ReadsShape": ("layers.3",),
+    }
+
+
+@pytest.mark.parametrize("on_error", ["eager", "raise"])
+def test_where_most_of_the_model_would_run_in_eager_the_original_operation_is_refused(
+    target: Any, on_error: str
+) -> None:
+    class Waits(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.first(x) if x.sum().item() > 0 else self.second(x)
+
+    model = target.module(torch.nn.Sequential(torch.nn.Linear(4, 4), Waits()))
+    g, x = target.capture(model, on_error=on_error), target.randn(2, 4)
+    if on_error == "raise":
+        with pytest.raises(CaptureError, match=r"`x\.sum\(\)\.item\(\)`"):
+            g(x)
+    else:
+        assert torch.equal(g(x), model(x))
+    (refusal,) = g.report().refusals
+    assert "x.sum().item()" in refusal.message
+    assert not g.report().workarounds
+
+
+class Helper(torch.nn.Module):  # type: ignore[misc]
+    """Has a method that waits, and is not called."""
+
+    def choose(self, x: Any) -> Any:
+        return x * 2 if x.sum().item() > 0 else x * -3
+
+
+class CallsHelper(torch.nn.Module):  # type: ignore[misc]
+    """Calls the method of another module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.helper = Helper()
+
+    def forward(self, x: Any) -> Any:
+        return self.helper.choose(x)
+
+
+def test_the_module_around_one_that_is_not_called_runs_in_eager(target: Any) -> None:
+    model = target.module(Many(CallsHelper(), torch.nn.ReLU()))
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, *[(2, 4)] * 5)
+    (found,) = g.report().workarounds
+    assert (found.kind, found.modules, g.report().replays) == ("CallsHelper", ("layers.1",), 4)
+    assert "x.sum().item()" in found.why
+
+
+class Cuts(torch.nn.Module):  # type: ignore[misc]
+    """Returns as many rows as `counts` has in sum, padded to four by the module around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("counts", torch.tensor([1, 1]))
+
+    def forward(self, x: Any) -> Any:
+        return x[: int(self.counts.sum())]
+
+
+class Pads(torch.nn.Module):  # type: ignore[misc]
+    """Pads what `cuts` returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cuts = Cuts()
+
+    def forward(self, x: Any) -> Any:
+        rows = self.cuts(x)
+        return torch.cat([rows, x.new_zeros(4 - len(rows), 4)])
+
+
+def test_a_module_that_returns_another_shape_later_is_replaced_by_the_module_around_it(target: Any) -> None:
+    pads = Pads()
+    model = target.module(Many(pads, torch.nn.ReLU()))
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, *[(4, 4)] * 3)
+    assert [found.kind for found in g.report().workarounds] == ["Cuts"]
+    pads.cuts.counts.fill_(2)
+    _replays_like_eager(target, model, g, *[(4, 4)] * 3)
+    assert [found.kind for found in g.report().workarounds] == ["Pads"]
+    pads.cuts.counts.fill_(1)
+    _replays_like_eager(target, model, g, *[(4, 4)] * 2)
+    report = g.report()
+    assert (report.captures, report.refusals) == (2, ())
+
+
+def test_a_module_in_eager_is_not_told_that_it_is_captured_and_may_make_constants(target: Any) -> None:
+    class Asks(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return x[:1]
+            return x * torch.tensor([x.sum().item(), 2.0, 3.0, 4.0], device=x.device)
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.asks, self.last = torch.nn.Linear(4, 4), Asks(), torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x) * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)
+            return self.last(self.asks(x)) + torch.tensor([5.0, 6.0, 7.0, 8.0], device=x.device)
+
+    model = target.module(Model())
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, *[(2, 4)] * 4)
+    assert (g.report().replays, [found.kind for found in g.report().workarounds]) == (3, ["Asks"])

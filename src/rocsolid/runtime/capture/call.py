@@ -22,16 +22,27 @@ _MAX_VALUE_LENGTH = 60  # of a constant's repr; a longer one is replaced by its 
 
 
 class CannotCapture(Exception):  # noqa: N818 - not an error for the caller: the call runs in eager
-    """Why a call cannot be captured: the problem, the source line where it is known, notes, and the fix."""
+    """Why a call cannot be captured: the problem, the source line where it is known, notes, and the fix.
+
+    `module` is the one that was running, where the traceback does not show it.
+    """
 
     def __init__(
-        self, reason: Reason, problem: str, *, fix: str = "", code: CodeLine | None = None, notes: Sequence[str] = ()
+        self,
+        reason: Reason,
+        problem: str,
+        *,
+        fix: str = "",
+        code: CodeLine | None = None,
+        notes: Sequence[str] = (),
+        module: Any = None,
     ) -> None:
         code_lines = [f"  {line}" for line in code.lines(_short_location(code))] if code else []
         self.message = "\n".join([problem, *code_lines, *notes, *([f"fix: {fix}"] if fix else [])])
         super().__init__(self.message)
         self.reason = reason
         self.location = code.location if code else ""
+        self.module = module
 
 
 def _short_location(code: CodeLine) -> str:

@@ -5,9 +5,10 @@ values stay as that one run left them.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.numerics import result_leaves
 from rocsolid.runtime.capture.backends.base import Backend, Graph, Session
 from rocsolid.runtime.capture.call import Call, CannotCapture, read_torch_state, spec_of
+from rocsolid.runtime.capture.eager_segments import NOTHING_ASIDE, SetAside, capture_segments
 from rocsolid.runtime.capture.entry import Entry, WriteEffects, build_entry, memory_conflict
 from rocsolid.runtime.capture.inputs import make_buffers
 from rocsolid.runtime.capture.options import Options
@@ -46,11 +48,13 @@ from rocsolid.runtime.capture.state_snapshot import (
     tensors_to_save,
 )
 from rocsolid.runtime.capture.verification import Verifier
+from rocsolid.runtime.capture.workarounds import Workarounds, WorkaroundSearch
 from rocsolid.torchapi.graphs.capture_state import (
     COMPILE_FIX,
     COMPILE_PROBLEM,
     compiles_refused,
     reported_as_capturing,
+    reported_as_not_capturing,
     uncompiled,
 )
 from rocsolid.torchapi.pytree import is_plain_object, open_container
@@ -98,6 +102,7 @@ class FirstRun:
         self.tensors_before = tensors_before if is_repeatable else TensorSnapshot(())
         self.state = collect_reachable(function, call.identity_arguments)
         self.constants: list[Any] = []  # after the capture: tensors made from Python numbers, which the graph reads
+        self.runs_compiled_code = False  # after the warm-up: whether a compiled function was called
         self.state_to_watch = self.state  # after the warm-up: what the executed functions reach
         known = {id(ref.value) for ref in known_before}
         created = [(ref.path, ref.value) for ref in self.state.tensors if id(ref.value) not in known]
@@ -128,7 +133,13 @@ def _was_advanced(content: Content, before: Any) -> bool:
 
 
 def capture_once(
-    function: Function, call: Call, first: FirstRun, options: Options, backend: Backend, owner: Any
+    function: Function,
+    call: Call,
+    first: FirstRun,
+    options: Options,
+    backend: Backend,
+    owner: Any,
+    search: WorkaroundSearch,
 ) -> Entry:
     """Capture the call and return a verified entry. Raises CannotCapture when the call cannot be captured."""
     with_backward = options.backward and _path_requiring_grad(first.result) != ""
@@ -148,7 +159,7 @@ def capture_once(
 
             entry = capture_training_step(function, call, first, initial, options, backend, owner)
         else:
-            entry = _capture_inference(function, call, first, initial, options, backend, owner)
+            entry = _capture_inference(function, call, first, initial, options, backend, owner, search)
     entry.stats.record_capture((time.perf_counter() - started) * 1e3)
     return entry
 
@@ -161,34 +172,54 @@ def _capture_inference(
     options: Options,
     backend: Backend,
     owner: Any,
+    search: WorkaroundSearch,
 ) -> Entry:
-    with backend.capture_scope(), reported_as_capturing():
-        graph, result = _warm_up_and_capture(function, call, first, initial, options, backend)
-    try:
-        static_inputs = [buffer.tensor for buffer in first.buffers]
-        state_tensors = [ref.value for ref in first.state.tensors]
-        outputs = Outputs.of(result, static_inputs, state_tensors, {dim.tensor for dim in call.bucketed})
-        if call.bucketed and options.unpad == "auto":
-            from rocsolid.runtime.capture.padding import find_length_relations
+    args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
+    with backend.capture_scope(), reported_as_capturing(), backend.warm_up_scope():
+        warm_up(lambda: function(*args, **kwargs), first, initial, options.warmups)
 
-            outputs = replace(outputs, relations=find_length_relations(function, call, outputs, static_inputs, initial))
-        entry = build_entry(
-            call=call,
-            graph=graph,
-            buffers=first.buffers,
-            outputs=outputs,
-            captured_state=CapturedState(first.state_to_watch, call.device, owner),
-            ordering=backend.ordering(),
-            effects=first.effects,
-            output_mode=options.outputs,
-            constants=first.constants,
-            undo_writes=options.undo_writes,
-        )
-        Verifier(function, call, options, initial).verify(entry)
-    except BaseException:
-        graph.close()
-        raise
+    def attempt(aside: SetAside, workarounds: Workarounds) -> Entry:
+        with backend.capture_scope(), reported_as_capturing():
+            graph, result = _capture(function, call, first, initial, options, backend, aside)
+        try:
+            static_inputs = [buffer.tensor for buffer in first.buffers]
+            state_tensors = [ref.value for ref in first.state.tensors]
+            outputs = Outputs.of(result, static_inputs, state_tensors, {dim.tensor for dim in call.bucketed})
+            if call.bucketed and options.unpad == "auto":
+                from rocsolid.runtime.capture.padding import find_length_relations
+
+                outputs = replace(
+                    outputs, relations=find_length_relations(function, call, outputs, static_inputs, initial)
+                )
+            entry = build_entry(
+                call=call,
+                graph=graph,
+                buffers=first.buffers,
+                outputs=outputs,
+                captured_state=CapturedState(first.state_to_watch, call.device, owner),
+                ordering=backend.ordering(),
+                effects=first.effects,
+                output_mode=options.outputs,
+                constants=first.constants,
+                undo_writes=options.undo_writes,
+                workarounds=workarounds.records(),
+                as_captured=partial(_as_captured, aside),
+            )
+            Verifier(function, call, options, initial).verify(entry)
+        except BaseException:
+            graph.close()
+            raise
+        return entry
+
+    entry: Entry = search.capture(function, attempt, lambda: first.runs_compiled_code)
     return entry
+
+
+@contextmanager
+def _as_captured(aside: SetAside) -> Iterator[None]:
+    """Run the function in eager as it was captured: it is told that it is being captured, except in the modules that run in eager."""
+    with reported_as_capturing(), aside.modules_in(reported_as_not_capturing), aside.variants_in_use():
+        yield
 
 
 def _path_requiring_grad(result: Any) -> str:
@@ -265,29 +296,33 @@ def _refuse_kept_container(value: Any, path: str, state: ReachableState) -> None
             _refuse_kept_container(child, f"{path}.{name}", state)
 
 
-def _warm_up_and_capture(
+def _capture(
     function: Function,
     call: Call,
     first: FirstRun,
     initial: InitialState,
     options: Options,
     backend: Backend,
+    aside: SetAside,
 ) -> tuple[Graph, Any]:
     from rocsolid.runtime.capture.host_data import ConstantRecorder, ConstantServer
 
     args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
 
     def body() -> Any:
-        return function(*args, **kwargs)
+        with aside.variants_in_use():
+            return function(*args, **kwargs)
 
     with backend.warm_up_scope():
-        warm_up(body, first, initial, options.warmups)
+        if aside.variants:
+            warm_up(body, first, initial, runs=1)
         initial.restore()
-        refuse_host_reads(body, call, first, initial)
+        refuse_host_reads(body, call, first, initial, aside)
         recorder = ConstantRecorder(call.device)
-        with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
+        with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial), aside.modules_in(recorder.paused):
             executed = _executed_code(body, recorder)
     server = ConstantServer(call.device, recorder.constants)
+    first.runs_compiled_code = executed is not None and runs_compiled_code(executed)
     first.state_to_watch = collect_reachable(function, call.identity_arguments, executed)
     missing = backend.missing_memory(sum(buffer.memory.nbytes for buffer in first.buffers))
     if missing:
@@ -296,19 +331,15 @@ def _warm_up_and_capture(
         )
     session = new_session(function, first, options, backend)
 
-    def save_state() -> InitialState:
-        return InitialState(
-            tensors=TensorSnapshot([tensor for _, tensor in first.effects.state]),
-            rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
-            inputs=TensorSnapshot([first.buffers[index].tensor for index in first.effects.arguments]),
-        )
+    @contextmanager
+    def outside() -> Iterator[None]:
+        with backend.warm_up_scope(), reported_as_not_capturing(), server.paused():
+            yield
 
     def record() -> tuple[Graph, Any]:
-        if options.eager_modules:
-            from rocsolid.runtime.capture.eager_segments import capture_segments
-
-            saves = first.effects.arguments or first.effects.state or first.effects.draws_random
-            return capture_segments(session, body, function, options.eager_modules, save_state if saves else None)
+        if aside.modules:
+            save_state = partial(_written_state, call, first, options) if first.effects.any else None
+            return capture_segments(session, body, aside.modules, save_state, outside)
         session.begin()
         result = body()
         return session.end(), result
@@ -323,15 +354,27 @@ def _warm_up_and_capture(
         return graph, result
 
     # With the mode, compiled code would be compiled again; it has its constants on the device.
-    with_constants = recorder.constants and executed is not None and not runs_compiled_code(executed)
-    graph, result = run_capture(record_with_constants if with_constants else record, session, backend, initial, body)
+    with_constants = recorder.constants and executed is not None and not first.runs_compiled_code
+    record_all = record_with_constants if with_constants else record
+    graph, result = run_capture(record_all, session, backend, initial, body, aside)
     if graph.nodes == 0:
         graph.close()
         raise CannotCapture(Reason.NO_GPU_WORK, "the call launches no work that a graph could replay")
     return graph, result
 
 
-def refuse_host_reads(body: Callable[[], Any], call: Call, first: FirstRun, initial: InitialState) -> None:
+def _written_state(call: Call, first: FirstRun, options: Options) -> InitialState:
+    """Save everything that a replay changes."""
+    return InitialState(
+        tensors=TensorSnapshot([tensor for _, tensor in first.effects.state]),
+        rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
+        inputs=TensorSnapshot([first.buffers[index].tensor for index in first.effects.arguments]),
+    )
+
+
+def refuse_host_reads(
+    body: Callable[[], Any], call: Call, first: FirstRun, initial: InitialState, aside: SetAside = NOTHING_ASIDE
+) -> None:
     """Raise CannotCapture if the call is on a GPU and reads the values of an argument on the CPU."""
     if call.device.type == "cpu" or all(leaf.value.device.type != "cpu" for leaf in call.tensors):
         return
@@ -339,7 +382,7 @@ def refuse_host_reads(body: Callable[[], Any], call: Call, first: FirstRun, init
 
     arguments = {leaf.path: buffer.tensor for leaf, buffer in zip(call.tensors, first.buffers, strict=True)}
     with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
-        refusal = find_host_read(body, arguments, call.device)
+        refusal = find_host_read(body, arguments, call.device, aside)
     if refusal is not None:
         raise refusal
 
@@ -369,6 +412,7 @@ def run_capture(
     backend: Backend,
     initial: InitialState,
     body: Callable[[], Any],
+    aside: SetAside = NOTHING_ASIDE,
 ) -> Any:
     """Run a capture. After a failure, clean up and raise a CannotCapture that names the operation and the user's line."""
     try:
@@ -382,7 +426,7 @@ def run_capture(
 
         session.abort()
         initial.restore()
-        raise explain_failure(error, backend, body) from error
+        raise explain_failure(error, backend, body, aside) from error
 
 
 def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, runs: int) -> None:

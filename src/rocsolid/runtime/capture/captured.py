@@ -42,6 +42,7 @@ from rocsolid.runtime.capture.state_snapshot import (
     tensors_to_save,
 )
 from rocsolid.runtime.capture.verification import LaterCheck, check_replay, report_failure, wrong_result
+from rocsolid.runtime.capture.workarounds import WorkaroundSearch
 from rocsolid.runtime.signature import differences, nearest
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
@@ -85,10 +86,6 @@ class Captured:
         precautions: Precautions = Precautions(),
         try_in_child: TryInChild | None = None,
     ) -> None:
-        if options.eager_modules:
-            from rocsolid.runtime.capture.eager_segments import find_eager_modules
-
-            find_eager_modules(function, options.eager_modules)  # raises for a wrong name
         self._strong_function: Function | None = function
         self._weak_method: weakref.WeakMethod[Any] | None = None
         self._options = options
@@ -98,6 +95,7 @@ class Captured:
         self._parameters = Parameters.of(function)
         self._methods: dict[int, tuple[weakref.ref[Any], Captured]] = {}  # captured methods by id() of their object
         self._fast_paths: tuple[FastPath, ...] = ()
+        self._workarounds = WorkaroundSearch(function, options)
         self._cache = GraphCache(options.max_graphs, options.memory_budget_bytes)
         self._modules: list[weakref.ref[Any]] | None = None
         #: Keys of calls that are captured once more, because an effect of the first run may not come again.
@@ -196,8 +194,7 @@ class Captured:
             return self._run_eager(function, args, kwargs, Reason.SHARED_MEMORY)
         failure = entry.stats.failure
         if why is SEGMENT_FAILED and failure is not None:
-            self._invalidate(entry, failure.message.partition("\n")[0], recapture=False)
-            self._refuse(self._parse(function, args, kwargs), failure)
+            self._handle_failed_segment(function, entry, self._parse(function, args, kwargs), failure)
         changes = entry.captured_state.changes()
         if why is CHECK_DUE and not changes and not entry.stats.put_off_check(self._options.verify.max_overhead):
             return self._call_with_check(function, self._parse(function, args, kwargs), entry)
@@ -231,8 +228,7 @@ class Captured:
             with _inside_capture():
                 result, comparison = check(function, entry, call, self._options.tolerance, generators)
         except CannotCapture as why:  # an eager module returned something else than during the capture
-            self._invalidate(entry, why.message.partition("\n")[0], recapture=False)
-            self._refuse(call, why)
+            self._handle_failed_segment(function, entry, call, why)
             return self._call_slow(call.args, call.kwargs)
         self._stats.count_check()
         self._stats.count_eager_call(Reason.CHECK, self._cache)
@@ -242,6 +238,13 @@ class Captured:
             self._report_failed_check(comparison, entry)
             self._refuse(call, wrong_result(comparison))
         return result
+
+    def _handle_failed_segment(self, function: Function, entry: Entry, call: Call, failure: CannotCapture) -> None:
+        """Discard a graph in which a module that runs in eager returned something else than during the capture."""
+        captures_again = not self._frozen and self._workarounds.change(function, failure)
+        self._invalidate(entry, failure.message.partition("\n")[0], recapture=captures_again)
+        if not captures_again:
+            self._refuse(call, failure)
 
     def _report_failed_check(self, comparison: Comparison, entry: Entry) -> None:
         report_failure(self.__name__, comparison, self._options.verify)
@@ -368,7 +371,7 @@ class Captured:
 
     def _add_graph(self, function: Function, call: Call, first: FirstRun, backend: Backend) -> None:
         self._release(self._cache.make_room(sum(buffer.memory.nbytes for buffer in first.buffers)))
-        entry = capture_once(function, call, first, self._options, backend, self._owner(function))
+        entry = capture_once(function, call, first, self._options, backend, self._owner(function), self._workarounds)
         try:
             self._release(self._cache.add(entry))
         except CannotCapture:
@@ -547,8 +550,9 @@ class Captured:
             call = self._parse(self._function(), args, kwargs)
         except CannotCapture as refusal:
             return CallPrediction(action="eager", reason=refusal.message)
-        if self._cache.find(call.key) is not None:
-            return CallPrediction(action="replay", reason="there is a graph for this call")
+        if (entry := self._cache.find(call.key)) is not None:
+            notes = tuple(map(str, entry.workarounds))
+            return CallPrediction(action="replay", reason="there is a graph for this call", workarounds=notes)
         refused = self._stats.refusal(call)
         if refused is not None:
             return CallPrediction(action="eager", reason=refused.message)

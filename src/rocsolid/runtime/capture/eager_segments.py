@@ -1,12 +1,14 @@
-"""Splits a capture at the modules named in `eager_modules=`: they run in eager between the graphs of the rest.
+"""Splits a capture at some modules: they run in eager between the graphs of the rest.
 
 This is for modules that cannot be captured, such as work on the CPU or a branch on values. The module must return tensors of the
 same shapes every time.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
 
 import torch
 
@@ -20,6 +22,51 @@ from rocsolid.torchapi.graphs.replay_checks import storage_id
 from rocsolid.torchapi.private_api import AttributePatch
 from rocsolid.torchapi.pytree import Flattened, flatten_result
 
+Scope = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """Modules that are not captured as they are: some run in eager, others in a variant that can be captured."""
+
+    modules: Mapping[str, Any] = field(default_factory=dict)  # those that run in eager, by name
+    variants: Mapping[str, tuple[Any, Callable[..., Any]]] = field(default_factory=dict)  # modules and their variants
+
+    @contextmanager
+    def modules_in(self, scope: Scope) -> Iterator[None]:
+        """Run every call of a module that runs in eager inside `scope()`."""
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                with scope():
+                    return original(*args, **kwargs)
+
+            return forward
+
+        with _patched((module, make) for module in self.modules.values()):
+            yield
+
+    def variants_in_use(self) -> AbstractContextManager[None]:
+        """Return a context in which the variants are called."""
+        return _patched((module, partial(_instead, variant)) for module, variant in self.variants.values())
+
+
+def _instead(variant: Callable[..., Any], _: Callable[..., Any]) -> Callable[..., Any]:
+    return variant
+
+
+@contextmanager
+def _patched(forwards: Iterable[tuple[Any, Callable[[Any], Any]]]) -> Iterator[None]:
+    patches = [AttributePatch(module, "forward", make) for module, make in forwards]
+    try:
+        yield
+    finally:
+        for patch in reversed(patches):
+            patch.undo()
+
+
+NOTHING_ASIDE: Final = SetAside()
+
 
 class EagerSegment:
     """A module's call between two graphs. A replay calls the module with the results of the graph before."""
@@ -27,8 +74,11 @@ class EagerSegment:
     nodes: int | None = None
     bytes = 0
 
-    def __init__(self, name: str, forward: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> None:
+    def __init__(
+        self, name: str, module: Any, forward: Callable[..., Any], args: Any, kwargs: Any, result: Any
+    ) -> None:
         self._name = name
+        self._module = module
         self._forward = forward
         self._args = args
         self._kwargs = kwargs
@@ -64,11 +114,11 @@ class EagerSegment:
 
     def _refusal(self, problem: str) -> CannotCapture:
         fix = f"make `{self._name}` return tensors of the same shapes and dtypes every time"
-        return CannotCapture(Reason.EAGER_MODULE, problem, fix=fix)
+        return CannotCapture(Reason.EAGER_MODULE, problem, fix=fix, module=self._module)
 
     def close(self) -> None:
         """Free the arguments of the call."""
-        self._args, self._kwargs = (), {}
+        self._args, self._kwargs, self._module = (), {}, None
 
     def dump(self, path: str) -> None:
         """Write nothing, because there is no graph here."""
@@ -117,64 +167,67 @@ class SegmentedGraph:
 def capture_segments(
     session: Session,
     body: Callable[[], Any],
-    function: Callable[..., Any],
-    eager_modules: Sequence[Any],
+    modules: Mapping[str, Any],
     save_state: Callable[[], InitialState] | None,
+    outside: Scope = nullcontext,
 ) -> tuple[Graph, Any]:
-    """Capture the body; each call of an eager module ends one graph, and the next graph begins after it."""
+    """Capture the body; each call of one of these modules ends one graph, and the next graph begins after it.
+
+    The modules are called inside `outside()`.
+    """
     parts: list[Graph] = []
     in_eager: list[str] = []
     with ExitStack() as scope:
-        for name, module in find_eager_modules(function, eager_modules).items():
-            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager))
+        for name, module in modules.items():
+            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager, outside))
         session.begin()
         result = body()
         last = session.end()
     return (SegmentedGraph([*parts, last], save_state), result) if parts else (last, result)
 
 
-@contextmanager
-def _end_graph_at(name: str, module: Any, session: Session, parts: list[Graph], in_eager: list[str]) -> Iterator[None]:
+def _end_graph_at(
+    name: str, module: Any, session: Session, parts: list[Graph], in_eager: list[str], outside: Scope
+) -> AbstractContextManager[None]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
             if in_eager:  # it is called by another eager module
                 return original(*args, **kwargs)
             parts.append(session.end())
-            if not session.executes:
-                # The module must get real values: an index from memory that was never written can end all use of the GPU.
-                parts[-1].replay()
             in_eager.append(name)
             given = flatten_result([*args, kwargs], "arguments")
             try:
-                result = original(*args, **kwargs)
+                with outside():
+                    if not session.executes:
+                        # The module must get real values: an index from memory that was never written can end all use of the GPU.
+                        parts[-1].replay()
+                    result = original(*args, **kwargs)
             finally:
                 in_eager.pop()
-            _refuse_changed_arguments(name, given, flatten_result([*args, kwargs], "arguments"))
-            parts.append(EagerSegment(name, original, args, kwargs, result))
+            _refuse_changed_arguments(name, module, given, flatten_result([*args, kwargs], "arguments"))
+            parts.append(EagerSegment(name, module, original, args, kwargs, result))
             session.begin()
             return result
 
         return forward
 
-    patch = AttributePatch(module, "forward", make)
-    try:
-        yield
-    finally:
-        patch.undo()
+    return _patched([(module, make)])
 
 
-def _refuse_changed_arguments(name: str, before: Flattened, after: Flattened) -> None:
+def _refuse_changed_arguments(name: str, module: Any, before: Flattened, after: Flattened) -> None:
     """Raise CannotCapture if a module changed an object that it was passed, such as a KV cache: every replay would change it again."""
     changed = [old.path for old, new in zip(before.leaves, after.leaves, strict=False) if old.value is not new.value]
     if changed or before.structure != after.structure:
         what = f"`{changed[0]}`" if changed else "one of its arguments"
         problem = f"module `{name}` changes {what} in Python, and every replay would change it again"
         fix = f"run the module around it in eager, or call without the object that `{name}` changes (use_cache=False)"
-        raise CannotCapture(Reason.EAGER_MODULE, problem, fix=fix)
+        raise CannotCapture(Reason.EAGER_MODULE, problem, fix=fix, module=module)
 
 
 def find_eager_modules(function: Callable[..., Any], eager_modules: Sequence[Any]) -> Mapping[str, Any]:
     """Return the modules by name. Each is given by its name or as the module itself."""
+    if not eager_modules:
+        return {}
     modules = dict(collect_reachable(function).named_modules)
     by_name: dict[str, Any] = {}
     for wanted in eager_modules:

@@ -7,6 +7,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
 from operator import and_
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from rocsolid.model.capture_report import GraphRecord
+from rocsolid.model.capture_report import GraphRecord, Workaround
 from rocsolid.runtime.capture.backends.base import Graph, Ordering
 from rocsolid.runtime.capture.call import Call, CannotCapture
 from rocsolid.runtime.capture.inputs import Buffer, CopyIn, make_copy_in
 from rocsolid.runtime.capture.outputs import MakeResult, Outputs, make_result_function
 from rocsolid.runtime.capture.state_snapshot import CapturedState
 from rocsolid.runtime.signature import CallSignature
+from rocsolid.torchapi.graphs.capture_state import reported_as_capturing
 from rocsolid.torchapi.graphs.replay_checks import byte_count, storage_id
 
 if TYPE_CHECKING:
@@ -135,6 +137,8 @@ class Entry:
     make_result: MakeResult
     step: ReplayStep | None  # used instead of `copy_in`, `replay` and `make_result` where those are not enough
     training: "TrainingStep | None"  # set when the backward pass is captured too
+    workarounds: tuple[Workaround, ...]  # what differs from eager, so that the call could be captured
+    as_captured: Callable[[], AbstractContextManager[Any]]  # context in which eager runs what was captured
     stats: EntryStats
 
     @property
@@ -254,6 +258,11 @@ class WriteEffects:
     state: tuple[tuple[str, Any], ...]  # (path, tensor)
     draws_random: bool
 
+    @property
+    def any(self) -> bool:
+        """Whether a run changes anything."""
+        return bool(self.arguments or self.state or self.draws_random)
+
     def storages(self, state_tensors: Iterable[Any]) -> tuple[frozenset[int], frozenset[int]]:
         """Return the storage ids of the tensors in the state: of all, and of the written ones."""
         return frozenset(map(storage_id, state_tensors)), frozenset(storage_id(tensor) for _, tensor in self.state)
@@ -276,6 +285,8 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
     training: "TrainingStep | None" = None,
     constants: Sequence[Any] = (),
     undo_writes: Callable[[], None] | None = None,
+    workarounds: tuple[Workaround, ...] = (),
+    as_captured: Callable[[], AbstractContextManager[Any]] = reported_as_capturing,
 ) -> Entry:
     """Return an entry with everything prepared that a replay needs."""
     static_inputs = [buffer.tensor for buffer in buffers]
@@ -322,6 +333,8 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         make_result=make_result,
         step=step,
         training=training,
+        workarounds=workarounds,
+        as_captured=as_captured,
         stats=EntryStats(),
     )
 

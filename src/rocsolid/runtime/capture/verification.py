@@ -25,7 +25,7 @@ from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
 from rocsolid.runtime.capture.options import Options, Verify
 from rocsolid.runtime.capture.state_snapshot import InitialState, RngSnapshot, TensorSnapshot, WriteDetector
-from rocsolid.torchapi.graphs.capture_state import reported_as_capturing, uncompiled
+from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.pytree import Leaf
 
 _SEED = 0x5EED
@@ -84,7 +84,7 @@ class Verifier:
 
         Some libraries check whether they are being captured, and then use other kernels. The results of both branches must be close.
         """
-        with reported_as_capturing():
+        with entry.as_captured():
             branch = self._run_eager(entry, inputs)
         same_branch = compare(branch, got, self._tolerance)
         usual_branch = compare(eager, got, self._tolerance, scale=OTHER_BRANCH_SCALE)
@@ -294,7 +294,7 @@ def _run_capture_branch(function: Callable[..., Any], entry: Entry, call: Call, 
     initial.restore()
     inputs = padded_copies(call, [leaf.value for leaf in call.tensors])
     args, kwargs = call.rebuild(inputs)
-    with reported_as_capturing():
+    with entry.as_captured():
         leaves = _copied(result_leaves(function(*args, **kwargs)))
     return [
         *entry.outputs.unpad(leaves, call.lengths_by_group),
