@@ -5,21 +5,20 @@ values stay as that one run left them.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from rocsolid.errors import CompileInCaptureError, first_line
-from rocsolid.model.capture_report import Reason
+from rocsolid.model.capture_report import Reason, Workaround
 from rocsolid.numerics import result_leaves
 from rocsolid.runtime.capture.backends.base import Backend, Graph, Session
 from rocsolid.runtime.capture.call import Call, CannotCapture, read_torch_state, spec_of
-from rocsolid.runtime.capture.eager_segments import NOTHING_ASIDE, SetAside, capture_segments
 from rocsolid.runtime.capture.entry import Entry, WriteEffects, build_entry, memory_conflict
 from rocsolid.runtime.capture.inputs import make_buffers
 from rocsolid.runtime.capture.options import Options
@@ -48,7 +47,6 @@ from rocsolid.runtime.capture.state_snapshot import (
     tensors_to_save,
 )
 from rocsolid.runtime.capture.verification import Verifier
-from rocsolid.runtime.capture.workarounds import Workarounds, WorkaroundSearch
 from rocsolid.torchapi.graphs.capture_state import (
     COMPILE_FIX,
     COMPILE_PROBLEM,
@@ -57,10 +55,59 @@ from rocsolid.torchapi.graphs.capture_state import (
     reported_as_not_capturing,
     uncompiled,
 )
+from rocsolid.torchapi.private_api import AttributePatch
 from rocsolid.torchapi.pytree import is_plain_object, open_container
 
 Function = Callable[..., Any]
+Search = Callable[..., Entry]  # see `WorkaroundSearch.capture`
 _MAX_LISTED_CHANGES = 4
+
+
+Scope = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """Modules that are not captured as they are: some run in eager, others in a variant that can be captured."""
+
+    modules: Mapping[str, Any] = field(default_factory=dict)  # those that run in eager, by name
+    variants: Mapping[str, tuple[Any, Callable[..., Any]]] = field(default_factory=dict)  # modules and their variants
+
+    @contextmanager
+    def modules_in(self, scope: Scope) -> Iterator[None]:
+        """Run every call of a module that runs in eager inside `scope()`."""
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                with scope():
+                    return original(*args, **kwargs)
+
+            return forward
+
+        with patched_forwards((module, make) for module in self.modules.values()):
+            yield
+
+    def variants_in_use(self) -> AbstractContextManager[None]:
+        """Return a context in which the variants are called."""
+        return patched_forwards((module, partial(_instead, variant)) for module, variant in self.variants.values())
+
+
+def _instead(variant: Callable[..., Any], _: Callable[..., Any]) -> Callable[..., Any]:
+    return variant
+
+
+@contextmanager
+def patched_forwards(forwards: Iterable[tuple[Any, Callable[[Any], Any]]]) -> Iterator[None]:
+    """Replace `forward` of these modules inside the block."""
+    patches = [AttributePatch(module, "forward", make) for module, make in forwards]
+    try:
+        yield
+    finally:
+        for patch in reversed(patches):
+            patch.undo()
+
+
+NOTHING_ASIDE: Final = SetAside()
 
 
 class FirstRun:
@@ -139,7 +186,7 @@ def capture_once(
     options: Options,
     backend: Backend,
     owner: Any,
-    search: WorkaroundSearch,
+    search: Search,
 ) -> Entry:
     """Capture the call and return a verified entry. Raises CannotCapture when the call cannot be captured."""
     with_backward = options.backward and _path_requiring_grad(first.result) != ""
@@ -172,13 +219,13 @@ def _capture_inference(
     options: Options,
     backend: Backend,
     owner: Any,
-    search: WorkaroundSearch,
+    search: Search,
 ) -> Entry:
     args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
     with backend.capture_scope(), reported_as_capturing(), backend.warm_up_scope():
         warm_up(lambda: function(*args, **kwargs), first, initial, options.warmups)
 
-    def attempt(aside: SetAside, workarounds: Workarounds) -> Entry:
+    def attempt(aside: SetAside = NOTHING_ASIDE, workarounds: Sequence[Workaround] = ()) -> Entry:
         with backend.capture_scope(), reported_as_capturing():
             graph, result = _capture(function, call, first, initial, options, backend, aside)
         try:
@@ -202,7 +249,7 @@ def _capture_inference(
                 output_mode=options.outputs,
                 constants=first.constants,
                 undo_writes=options.undo_writes,
-                workarounds=workarounds.records(),
+                workarounds=tuple(workarounds),
                 as_captured=partial(_as_captured, aside),
             )
             Verifier(function, call, options, initial).verify(entry)
@@ -211,8 +258,7 @@ def _capture_inference(
             raise
         return entry
 
-    entry: Entry = search.capture(function, attempt, lambda: first.runs_compiled_code)
-    return entry
+    return search(function, attempt, lambda: first.runs_compiled_code)
 
 
 @contextmanager
@@ -338,6 +384,8 @@ def _capture(
 
     def record() -> tuple[Graph, Any]:
         if aside.modules:
+            from rocsolid.runtime.capture.eager_segments import capture_segments
+
             save_state = partial(_written_state, call, first, options) if first.effects.any else None
             return capture_segments(session, body, aside.modules, save_state, outside)
         session.begin()

@@ -42,7 +42,6 @@ from rocsolid.runtime.capture.state_snapshot import (
     tensors_to_save,
 )
 from rocsolid.runtime.capture.verification import LaterCheck, check_replay, report_failure, wrong_result
-from rocsolid.runtime.capture.workarounds import WorkaroundSearch
 from rocsolid.runtime.signature import differences, nearest
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
@@ -95,7 +94,9 @@ class Captured:
         self._parameters = Parameters.of(function)
         self._methods: dict[int, tuple[weakref.ref[Any], Captured]] = {}  # captured methods by id() of their object
         self._fast_paths: tuple[FastPath, ...] = ()
-        self._workarounds = WorkaroundSearch(function, options)
+        self._workarounds: Any = None  # a `WorkaroundSearch` after the first failure
+        if options.eager_modules not in ("auto", ()):
+            self._make_search(function)  # raises for a wrong name
         self._cache = GraphCache(options.max_graphs, options.memory_budget_bytes)
         self._modules: list[weakref.ref[Any]] | None = None
         #: Keys of calls that are captured once more, because an effect of the first run may not come again.
@@ -241,7 +242,7 @@ class Captured:
 
     def _handle_failed_segment(self, function: Function, entry: Entry, call: Call, failure: CannotCapture) -> None:
         """Discard a graph in which a module that runs in eager returned something else than during the capture."""
-        captures_again = not self._frozen and self._workarounds.change(function, failure)
+        captures_again = not self._frozen and self._workarounds.change(function, failure)  # it has made the segment
         self._invalidate(entry, failure.message.partition("\n")[0], recapture=captures_again)
         if not captures_again:
             self._refuse(call, failure)
@@ -371,7 +372,7 @@ class Captured:
 
     def _add_graph(self, function: Function, call: Call, first: FirstRun, backend: Backend) -> None:
         self._release(self._cache.make_room(sum(buffer.memory.nbytes for buffer in first.buffers)))
-        entry = capture_once(function, call, first, self._options, backend, self._owner(function), self._workarounds)
+        entry = capture_once(function, call, first, self._options, backend, self._owner(function), self._search)
         try:
             self._release(self._cache.add(entry))
         except CannotCapture:
@@ -385,6 +386,23 @@ class Captured:
         has_integers = any(not leaf.value.is_floating_point() and leaf.value.numel() for leaf in call.tensors)
         required = bool(verify.rounds and has_integers)
         entry.stats.schedule_check(1 if required else verify.calls, required=required)
+
+    def _search(self, function: Function, attempt: Callable[..., Entry], is_compiled: Callable[[], bool]) -> Entry:
+        """Return the result of an attempt to capture: of the function as it is, or with workarounds."""
+        failure = None
+        if self._workarounds is None:
+            try:
+                return attempt()
+            except CannotCapture as why:
+                failure = why
+            self._make_search(function)
+        entry: Entry = self._workarounds.capture(function, attempt, is_compiled, failure)
+        return entry
+
+    def _make_search(self, function: Function) -> None:
+        from rocsolid.runtime.capture.workarounds import WorkaroundSearch
+
+        self._workarounds = WorkaroundSearch(function, self._options)
 
     def _refuse(self, call: Call | None, why: CannotCapture) -> None:
         """Remember a refusal, and raise it with on_error="raise". A length beyond the largest bucket (`call` is None) never raises."""

@@ -16,7 +16,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.model.code_line import CodeLine, underline
 from rocsolid.runtime.capture.backends.base import Backend
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.runtime.capture.eager_segments import NOTHING_ASIDE, SetAside
+from rocsolid.runtime.capture.capture_once import NOTHING_ASIDE, SetAside
 from rocsolid.torchapi.dispatch import OperatorMode
 from rocsolid.torchapi.graphs.capture_state import (
     COMPILE_FIX,

@@ -4,11 +4,9 @@ This is for modules that cannot be captured, such as work on the CPU or a branch
 same shapes every time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
 
 import torch
 
@@ -16,56 +14,11 @@ from rocsolid.errors import UsageError
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backends.base import Graph, Session
 from rocsolid.runtime.capture.call import CannotCapture
+from rocsolid.runtime.capture.capture_once import Scope, patched_forwards
 from rocsolid.runtime.capture.reachable_state import collect_reachable
 from rocsolid.runtime.capture.state_snapshot import InitialState
 from rocsolid.torchapi.graphs.replay_checks import storage_id
-from rocsolid.torchapi.private_api import AttributePatch
 from rocsolid.torchapi.pytree import Flattened, flatten_result
-
-Scope = Callable[[], AbstractContextManager[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetAside:
-    """Modules that are not captured as they are: some run in eager, others in a variant that can be captured."""
-
-    modules: Mapping[str, Any] = field(default_factory=dict)  # those that run in eager, by name
-    variants: Mapping[str, tuple[Any, Callable[..., Any]]] = field(default_factory=dict)  # modules and their variants
-
-    @contextmanager
-    def modules_in(self, scope: Scope) -> Iterator[None]:
-        """Run every call of a module that runs in eager inside `scope()`."""
-
-        def make(original: Callable[..., Any]) -> Callable[..., Any]:
-            def forward(*args: Any, **kwargs: Any) -> Any:
-                with scope():
-                    return original(*args, **kwargs)
-
-            return forward
-
-        with _patched((module, make) for module in self.modules.values()):
-            yield
-
-    def variants_in_use(self) -> AbstractContextManager[None]:
-        """Return a context in which the variants are called."""
-        return _patched((module, partial(_instead, variant)) for module, variant in self.variants.values())
-
-
-def _instead(variant: Callable[..., Any], _: Callable[..., Any]) -> Callable[..., Any]:
-    return variant
-
-
-@contextmanager
-def _patched(forwards: Iterable[tuple[Any, Callable[[Any], Any]]]) -> Iterator[None]:
-    patches = [AttributePatch(module, "forward", make) for module, make in forwards]
-    try:
-        yield
-    finally:
-        for patch in reversed(patches):
-            patch.undo()
-
-
-NOTHING_ASIDE: Final = SetAside()
 
 
 class EagerSegment:
@@ -211,7 +164,7 @@ def _end_graph_at(
 
         return forward
 
-    return _patched([(module, make)])
+    return patched_forwards([(module, make)])
 
 
 def _refuse_changed_arguments(name: str, module: Any, before: Flattened, after: Flattened) -> None:

@@ -19,7 +19,7 @@ from rocsolid.errors import first_line
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backends.record import HOST_READS
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.runtime.capture.eager_segments import NOTHING_ASIDE, SetAside
+from rocsolid.runtime.capture.capture_once import NOTHING_ASIDE, SetAside
 from rocsolid.torchapi.dispatch import OperatorMode, only_allocates, returns_view
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.graphs.replay_checks import storage_id

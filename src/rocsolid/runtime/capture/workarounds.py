@@ -13,7 +13,9 @@ import torch
 
 from rocsolid.model.capture_report import Workaround
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.runtime.capture.eager_segments import SetAside, find_eager_modules
+from rocsolid.runtime.capture.capture_once import SetAside
+from rocsolid.runtime.capture.diagnosis import drop_frames, innermost_error, running_modules
+from rocsolid.runtime.capture.eager_segments import find_eager_modules
 from rocsolid.runtime.capture.options import Options
 from rocsolid.runtime.capture.reachable_state import collect_reachable
 
@@ -58,8 +60,6 @@ class Workarounds:
 
     def extended(self, function: Function, failure: CannotCapture) -> "Workarounds | None":
         """Return what to try after this failure; None if there is nothing, or if most of the model would run in eager."""
-        from rocsolid.runtime.capture.diagnosis import innermost_error, running_modules
-
         modules = dict(collect_reachable(function).named_modules)
         names = {id(module): name for name, module in modules.items()}
         running = [names[id(module)] for module in running_modules(failure) if id(module) in names]
@@ -132,34 +132,53 @@ class WorkaroundSearch:
         self._changes = 0
 
     def capture(
-        self, function: Function, attempt: Callable[[SetAside, Workarounds], Any], is_compiled: Callable[[], bool]
+        self,
+        function: Function,
+        attempt: Callable[..., Any],
+        is_compiled: Callable[[], bool],
+        failure: CannotCapture | None = None,
     ) -> Any:
         """Return the result of the first attempt that succeeds. Otherwise raise the first failure, which names the original operation.
 
-        Nothing is searched for a function of which the last attempt has seen that it is compiled: its modules are not called one by one.
+        `failure` is that of an attempt without workarounds, if there was one. Nothing is searched for a function of which the last
+        attempt has seen that it is compiled: its modules are not called one by one.
         """
-        from rocsolid.runtime.capture.diagnosis import drop_frames
-
         if not self._searches:
+            if failure is not None:
+                raise failure
             modules = find_eager_modules(function, self._given)
             named = {name: _named(Workaround(), module, how="eager") for name, module in modules.items()}
-            return attempt(SetAside(modules=modules), Workarounds(in_eager=named))
+            return attempt(SetAside(modules=modules), Workarounds(in_eager=named).records())
+        failures = [] if failure is None else [failure]
         workarounds: Workarounds | None = self._known
-        failures: list[CannotCapture] = []
+        if failure is not None:
+            workarounds = self._extended(self._known, function, failures, is_compiled)
         while workarounds is not None and len(failures) < _MAX_TRIES:
             try:
-                found = attempt(workarounds.apply(function), workarounds)
-            except CannotCapture as failure:
-                failures.append(failure)
-                in_vain = failures[0].message in self._in_vain or is_compiled()
-                workarounds = None if in_vain else workarounds.extended(function, failure)
-                if workarounds is not None:
-                    drop_frames(failure)  # they keep the tensors of the failed capture alive
+                found = attempt(workarounds.apply(function), workarounds.records())
+            except CannotCapture as why:
+                failures.append(why)
+                workarounds = self._extended(workarounds, function, failures, is_compiled)
             else:
                 self._known = workarounds.first or workarounds
                 return found
         self._in_vain.add(failures[0].message)
         raise failures[0]
+
+    def _extended(
+        self,
+        workarounds: Workarounds,
+        function: Function,
+        failures: Sequence[CannotCapture],
+        is_compiled: Callable[[], bool],
+    ) -> Workarounds | None:
+        """Return what to try after the last of these failures; None to give up."""
+        if failures[0].message in self._in_vain or is_compiled():
+            return None
+        extended = workarounds.extended(function, failures[-1])
+        if extended is not None:
+            drop_frames(failures[-1])  # they keep the tensors of the failed capture alive
+        return extended
 
     def change(self, function: Function, failure: CannotCapture) -> bool:
         """Change what runs in eager after a replay in which a module returned something else. Returns whether to capture again."""
