@@ -30,6 +30,8 @@ _NODES = private_name(
 )
 _CONSTANT_TYPES: Final = (type(None), bool, int, str, bytes, type(...))
 _DEFINED_IN_PYTHON: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_CACHES: Final = "transformers.cache_utils"
+_PART_CONTAINERS: Final = (list, dict, OrderedDict)
 _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial, type)
 
 
@@ -69,7 +71,7 @@ def open_container(value: Any) -> ContainerSpec | None:
     if kind is list or kind is tuple:
         return _sequence(value, kind)
     if kind is dict or kind is OrderedDict:
-        return _mapping(value, lambda values: kind(zip(value, values, strict=True)))
+        return _mapping(value, kind)
     if (
         isinstance(value, tuple)
         and hasattr(kind, "_make")
@@ -83,7 +85,7 @@ def open_container(value: Any) -> ContainerSpec | None:
     if found is not None:
         return _registered(value, found.flatten, found.unflatten)
     if isinstance(value, dict) and dataclasses.is_dataclass(value):  # a model output that was not registered
-        return _mapping(value, lambda values: kind(**dict(zip(value, values, strict=True))))
+        return _mapping(value, lambda items: kind(**dict(items)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _dataclass(value)
     return None
@@ -94,10 +96,14 @@ def _sequence(value: Any, make: Callable[[Any], Any]) -> ContainerSpec:
     return ContainerSpec(values=tuple(value), steps=steps, structure=len(value), rebuild=make)
 
 
-def _mapping(value: Any, make: Callable[[Sequence[Any]], Any]) -> ContainerSpec:
-    keys = tuple(value)
+def _mapping(value: Any, make: Callable[[Iterator[tuple[Any, Any]]], Any]) -> ContainerSpec:
+    keys = tuple(value)  # those of now: the dictionary may be changed later
+
+    def rebuild(values: Sequence[Any]) -> Any:
+        return make(zip(keys, values, strict=True))
+
     return ContainerSpec(
-        values=tuple(value.values()), steps=tuple(f"[{k!r}]" for k in keys), structure=keys, rebuild=make
+        values=tuple(value.values()), steps=tuple(f"[{k!r}]" for k in keys), structure=keys, rebuild=rebuild
     )
 
 
@@ -176,21 +182,167 @@ def flatten(value: Any, path: str, open_value: Callable[[Any], ContainerSpec | N
     )
 
 
+class Part:
+    """Stands for an object of the caller in a flattened result: one that a cache among the arguments consists of.
+
+    Not a dataclass, which would be taken apart.
+    """
+
+    __slots__ = ("kind", "number")
+
+    def __init__(self, number: int, kind: type) -> None:
+        self.number = number
+        self.kind = kind
+
+    def new(self) -> Any:
+        """Return an empty object of this kind."""
+        return self.kind() if self.kind in _PART_CONTAINERS else object.__new__(self.kind)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CallResult:
+    """The result of a call that may change caches among its arguments, and the caches after the call.
+
+    Flattened, the parts of the caches are the caller's objects, and building the result fills them in.
+    """
+
+    value: Any
+    caches: tuple[Leaf, ...] = ()
+    parts: Sequence[Any] = ()  # as `parts_of` returned them before the call
+
+
 def flatten_result(value: Any, path: str = "result") -> Flattened:
     """Flatten the result of a function. Plain objects, such as the KV cache of a model output, are taken apart, too.
 
     An object that occurs twice is a leaf the second time: two objects would be built from it.
     """
     opened: set[int] = set()
+    numbers = {id(part): number for number, part in enumerate(value.parts)} if type(value) is CallResult else {}
 
     def open_value(value: Any) -> ContainerSpec | None:
+        number = numbers.get(id(value))
+        if number is not None:
+            is_known = id(value) in opened
+            opened.add(id(value))
+            return _part(value, Part(number, type(value)), is_known=is_known)
         spec = open_container(value)
         if spec is None and is_plain_object(value) and id(value) not in opened:
             opened.add(id(value))
             spec = _object(value)
         return spec
 
+    if type(value) is not CallResult:
+        return flatten(value, path, open_value)
+    flat = [
+        flatten(value.value, path, open_value),
+        *(flatten(leaf.value, leaf.path, open_value) for leaf in value.caches),
+    ]
+    paths = [leaf.path for leaf in value.caches]
+
+    def rebuild(values: Iterator[Any]) -> CallResult:
+        result, *caches = [each.rebuild(values) for each in flat]
+        return CallResult(value=result, caches=tuple(map(Leaf, paths, caches)))
+
+    return Flattened(
+        leaves=tuple(leaf for each in flat for leaf in each.leaves),
+        structure=(CallResult, tuple(each.structure for each in flat)),
+        rebuild=rebuild,
+    )
+
+
+def _part(value: Any, part: Part, *, is_known: bool) -> ContainerSpec:
+    """Return the spec of one of the caller's objects: the object itself, and what it contains, unless that is known."""
+    if is_known:
+        return ContainerSpec(values=(part,), steps=("",), structure="part", rebuild=lambda values: values[0])
+    inside = open_container(value) if type(value) in _PART_CONTAINERS else _object(value)
+    if inside is None:
+        msg = f"{type(value)} is not a part of a cache"
+        raise TypeError(msg)
+    return ContainerSpec(
+        values=(part, *inside.values),
+        steps=("", *inside.steps),
+        structure=("part", inside.structure),
+        rebuild=partial(_fill, inside.structure),
+    )
+
+
+def _fill(names: Any, values: Sequence[Any]) -> Any:
+    """Make one of the caller's objects contain these values."""
+    target, *items = values
+    if isinstance(target, list):
+        target[:] = items
+        return target
+    held = _held(target)
+    if tuple(held) != names:
+        held.clear()
+    for name, item in zip(names, items, strict=True):
+        if held.get(name, held) is not item:
+            held[name] = item
+    return target
+
+
+def is_cache(value: Any) -> bool:
+    """Return whether this is a KV cache of transformers, or a layer of one: an object whose attributes a model changes in each call."""
+    return any(base.__module__ == _CACHES for base in type(value).__mro__) and is_plain_object(value)
+
+
+def is_part(value: Any) -> bool:
+    """Return whether a call may change this object in a cache, or the cache itself, in Python."""
+    return type(value) in _PART_CONTAINERS or is_cache(value)
+
+
+def open_argument(value: Any) -> ContainerSpec | None:
+    """Return the spec of a container among the arguments of a call, or of a cache."""
+    return _object(value) if is_cache(value) else open_container(value)
+
+
+def open_outside_caches(value: Any) -> ContainerSpec | None:
+    """Return the spec of a container; None for a cache, and for everything else."""
+    return None if is_cache(value) else open_container(value)
+
+
+def flatten_argument(value: Any, path: str) -> Flattened:
+    """Flatten an argument; caches are taken apart, too. A part of a cache that occurs twice is a leaf the second time."""
+    opened: set[int] = set()
+
+    def open_value(value: Any) -> ContainerSpec | None:
+        if is_cache(value):
+            if id(value) in opened:
+                return None
+            opened.add(id(value))
+        return open_argument(value)
+
     return flatten(value, path, open_value)
+
+
+def caches_in(value: Any, path: str) -> Iterator[Leaf]:
+    """Yield the caches in an argument with their paths, but not those inside another one."""
+    if is_cache(value):
+        yield Leaf(path, value)
+    elif (spec := open_outside_caches(value)) is not None:
+        for child, step in zip(spec.values, spec.steps, strict=True):
+            yield from caches_in(child, path + step)
+
+
+def holds_tensors(cache: Any) -> bool:
+    """Return whether a cache was used before: whether it has keys or values."""
+    import torch
+
+    values = (value for part in parts_of(cache) for value in (part if isinstance(part, list) else _held(part).values()))
+    return any(isinstance(value, torch.Tensor) and value.dim() and value.numel() for value in values)
+
+
+def _held(part: Any) -> dict[Any, Any]:
+    return part if isinstance(part, dict) else vars(part)
+
+
+def parts_of(cache: Any) -> Iterator[Any]:
+    """Yield a cache and the objects, lists and dictionaries in it, which a call may change in Python."""
+    if is_part(cache):
+        yield cache
+    spec = open_argument(cache)
+    for child in spec.values if spec is not None else ():
+        yield from parts_of(child)
 
 
 def is_plain_object(value: Any) -> bool:
@@ -232,6 +384,8 @@ def constant_key(value: Any) -> Hashable | None:
         value, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, range, Enum)
     ):
         return kind, value
+    if kind is Part:
+        return kind, value.number
     if kind is float:
         return kind, value.hex()
     if kind is complex:

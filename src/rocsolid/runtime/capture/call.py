@@ -3,7 +3,7 @@
 import inspect
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,18 @@ from rocsolid.model.code_line import CodeLine
 from rocsolid.runtime.signature import CallSignature
 from rocsolid.torchapi.dynamo.compiled_function import original_function
 from rocsolid.torchapi.graphs.replay_checks import default_device
-from rocsolid.torchapi.pytree import Flattened, Leaf, compared_by_identity, constant_key, flatten
+from rocsolid.torchapi.pytree import (
+    CallResult,
+    Flattened,
+    Leaf,
+    caches_in,
+    compared_by_identity,
+    constant_key,
+    flatten,
+    flatten_argument,
+    open_outside_caches,
+    parts_of,
+)
 
 _MAX_VALUE_LENGTH = 60  # of a constant's repr; a longer one is replaced by its type
 
@@ -147,6 +158,30 @@ class Parameters:
         return f"{self.var_positional}[{extra}]" if self.var_positional else f"argument {position}"
 
 
+class CallTensors(tuple[Any, ...]):  # noqa: SLOT001 - it has an attribute
+    """The tensors of a call, and the parts of the caches among its arguments."""
+
+    parts: Sequence[Any] = ()
+
+    @classmethod
+    def of(cls, tensors: Sequence[Any], parts: Sequence[Any]) -> "CallTensors":
+        """Return the tensors with these parts."""
+        self = cls(tensors)
+        self.parts = parts
+        return self
+
+
+class HostNumber(NamedTuple):
+    """A CPU tensor of one number inside a cache, in a call on a GPU. It belongs to the cache key, as a number does."""
+
+    value: Any
+    dtype: Any
+
+    def tensor(self) -> Any:
+        """Return a new tensor."""
+        return torch.tensor(self.value, dtype=self.dtype, device="cpu")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Argument:
     """One argument, flattened."""
@@ -155,6 +190,9 @@ class Argument:
     expression: str  # reads it from `args` and `kwargs`: `args[0]` or `kwargs['x']`
     tree: Flattened
     static: bool = False  # named in `static=`: passed on as it is, even if it is a tensor
+    caches: tuple[Leaf, ...] = ()  # KV caches of transformers in it, with their paths
+    cache_structures: tuple[Hashable, ...] = ()
+    outside_caches: Flattened | None = None  # with each cache as one leaf, if there is any
 
     def value(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the argument as it was passed."""
@@ -162,11 +200,19 @@ class Argument:
 
     def copied(self, leaf: Leaf) -> Any:
         """Return the value of a leaf for a run of ours: a copy of a set, which the function may change."""
+        if isinstance(leaf.value, HostNumber):
+            return leaf.value.tensor()
         return set(leaf.value) if isinstance(leaf.value, set) and not self.static else leaf.value
 
     def is_input(self, leaf: Leaf) -> bool:
         """Return whether a leaf of the argument is a tensor that a replay copies into a static buffer."""
         return isinstance(leaf.value, torch.Tensor) and not self.static
+
+    def rebuild(self, tensors: Iterator[Any]) -> Any:
+        """Return the argument with these tensors in place of its own."""
+        return self.tree.unflatten(
+            [next(tensors) if self.is_input(leaf) else self.copied(leaf) for leaf in self.tree.leaves]
+        )
 
     def has_changed_set(self, key: Any) -> bool:
         """Return whether a set in the argument has other items than when the key was made."""
@@ -174,12 +220,13 @@ class Argument:
         return any(isinstance(leaf.value, set) and constant_key(leaf.value) != old for leaf, old in pairs)
 
     def was_changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether the argument contains other values than when it was flattened."""
-        if self.tree.structure == "*":
+        """Return whether the argument contains other values than when it was flattened. What a cache contains may change."""
+        before = self.tree if self.outside_caches is None else self.outside_caches
+        if before.structure == "*":
             return False
-        now = flatten(self.value(args, kwargs), self.name)
-        pairs = zip(now.leaves, self.tree.leaves, strict=False)
-        return now.structure != self.tree.structure or any(not same_leaf(a.value, b.value) for a, b in pairs)
+        now = flatten(self.value(args, kwargs), self.name, open_outside_caches)
+        pairs = zip(now.leaves, before.leaves, strict=False)
+        return now.structure != before.structure or any(not same_leaf(a.value, b.value) for a, b in pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +243,7 @@ class Call:
     argument_key: tuple[tuple[str, Hashable], ...]
     torch_state: tuple[tuple[str, Hashable], ...]
     identity_objects: tuple[Leaf, ...]  # compared by id() in the key, so they must live as long as the key
+    parts: tuple[Any, ...] = ()  # what the caches among the arguments consist of
     own_device: Any = None  # of the tensors that the function reaches; set for a call without tensors
 
     @cached_property
@@ -218,8 +266,20 @@ class Call:
 
     @property
     def identity_arguments(self) -> dict[str, Any]:
-        """The arguments that are passed on as they are, by path: modules, functions, objects of `static=`."""
-        return {leaf.path: leaf.value for leaf in self.identity_objects}
+        """The arguments that are passed on as they are, by path: modules, functions, objects of `static=`, classes of caches."""
+        classes = {type(part) for part in self.parts}
+        return {leaf.path: leaf.value for leaf in self.identity_objects} | {kind.__name__: kind for kind in classes}
+
+    @property
+    def inputs(self) -> Sequence[Any]:
+        """The tensors, and the parts of caches."""
+        tensors = [leaf.value for leaf in self.tensors]
+        return CallTensors.of(tensors, self.parts) if self.parts else tensors
+
+    @property
+    def caches(self) -> tuple[Leaf, ...]:
+        """The caches among the arguments, with their paths."""
+        return tuple(leaf for argument in self.arguments for leaf in argument.caches)
 
     def changed_arguments(self) -> list[str]:
         """Return the arguments whose structure, constants or tensors are no longer those of the call."""
@@ -236,22 +296,49 @@ class Call:
         arguments = {f"argument {path!r}": text for path, text in _argument_texts(self)}
         return CallSignature(parts={**arguments, **{name: _state_text(value) for name, value in self.torch_state}})
 
+    def growing_cache(self) -> str:
+        """Return the path of a value in a cache that was used before the call, and has another size or number now; empty if there is none."""
+        for argument in self.arguments:
+            for cache, structure in zip(argument.caches, argument.cache_structures, strict=True):
+                before = {leaf.path: leaf.value for leaf in argument.tree.leaves if _is_inside(leaf, cache)}
+                if not any(map(_is_filled, before.values())):
+                    continue
+                now = flatten_argument(cache.value, cache.path)
+                changed = [leaf.path for leaf in now.leaves if not _same_kind(leaf.value, before.get(leaf.path))]
+                if changed or now.structure != structure:
+                    return (*changed, cache.path)[0]
+        return ""
+
     def rebuild(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with these tensors in place of the call's."""
         indices = iter(self.tensor_indices)
         args: list[Any] = [None] * len(self.args)
         kwargs: dict[str, Any] = dict.fromkeys(self.kwargs)
         for argument in self.arguments:
-            leaves = [
-                tensors[next(indices)] if argument.is_input(leaf) else argument.copied(leaf)
-                for leaf in argument.tree.leaves
-            ]
-            value = argument.tree.unflatten(leaves)
+            value = argument.rebuild(tensors[index] for index in indices)
             if argument.expression.startswith("args["):
                 args[int(argument.expression[5:-1])] = value
             else:
                 kwargs[argument.name] = value
         return args, kwargs
+
+    def run(self, function: Callable[..., Any], tensors: Sequence[Any]) -> Any:
+        """Call the function with these tensors in place of the call's. With caches, the result is a `CallResult`."""
+        args, kwargs = self.rebuild(tensors)
+        return self.run_with(function, args, kwargs)
+
+    def run_reference(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the function as `run_with` does."""
+        return self.run_with(function, args, kwargs)
+
+    def run_with(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call the function. With caches among the arguments, the result is a `CallResult`."""
+        if not self.parts:
+            return function(*args, **kwargs)
+        values = [(argument.value(args, kwargs), argument.name) for argument in self.arguments if argument.caches]
+        caches = tuple(leaf for value, name in values for leaf in caches_in(value, name))
+        parts = [part for leaf in caches for part in parts_of(leaf.value)]
+        return CallResult(value=function(*args, **kwargs), caches=caches, parts=parts)
 
 
 def _argument_texts(call: Call) -> Iterator[tuple[str, str]]:
@@ -311,6 +398,7 @@ def parse_call(
         Argument(name=name, expression=expression, tree=_tree(value, name, static), static=name in static)
         for name, expression, value in parameters.bind(args, kwargs)
     )
+    arguments = tuple(_with_caches(argument, args, kwargs, arguments) for argument in arguments)
     index_by_id: dict[int, int] = {}
     tensors: list[Leaf] = []
     indices: list[int] = []
@@ -334,6 +422,9 @@ def parse_call(
     _refuse_unknown_bucket_names(buckets or {}, [leaf.path for leaf in tensors])
     bucketed, specs = _apply_buckets(tensors, buckets or {})
     dims = tuple((dim.tensor, dim.dim, dim.group) for dim in bucketed)
+    parts = tuple(part for argument in arguments for leaf in argument.caches for part in parts_of(leaf.value))
+    if len(set(map(id, parts))) != len(parts):
+        raise CannotCapture(Reason.ARGUMENT, "two caches among the arguments are one, or share a layer")
     return Call(
         args=tuple(args),
         kwargs=dict(kwargs),
@@ -345,7 +436,25 @@ def parse_call(
         argument_key=(*sorted(key, key=lambda part: part[0]), ("tensors", specs), ("bucketed", dims)),
         torch_state=torch_state,
         identity_objects=tuple(identity_objects),
+        parts=parts,
     )
+
+
+def _is_inside(leaf: Leaf, cache: Leaf) -> bool:
+    return leaf.path.startswith(f"{cache.path}.")
+
+
+def _is_filled(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and bool(value.dim() and value.numel())
+
+
+def _same_kind(now: Any, before: Any) -> bool:
+    """Return whether a leaf belongs to the same cache key as before."""
+    if isinstance(before, HostNumber):
+        return isinstance(now, torch.Tensor) and not now.dim() and now.device.type == "cpu" and now == before.value
+    if isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor):
+        return spec_of(now) == spec_of(before)
+    return same_leaf(now, before)
 
 
 def same_leaf(now: Any, before: Any) -> bool:
@@ -356,7 +465,31 @@ def same_leaf(now: Any, before: Any) -> bool:
 def _tree(value: Any, name: str, static: Collection[str]) -> Flattened:
     if name in static:
         return Flattened((Leaf(name, value),), "*", next)
-    return flatten(value, name)
+    return flatten_argument(value, name)
+
+
+def _with_caches(
+    argument: Argument, args: Sequence[Any], kwargs: Mapping[str, Any], arguments: Sequence[Argument]
+) -> Argument:
+    """Return the argument with the caches in it."""
+    value = argument.value(args, kwargs)
+    caches = () if argument.static else tuple(caches_in(value, argument.name))
+    if not caches:
+        return argument
+    tree = argument.tree
+    if any(other.tree.on_device for other in arguments):
+        leaves = tuple(_host_number(leaf) for leaf in tree.leaves)
+        tree = replace(tree, leaves=leaves)
+    outside = flatten(value, argument.name, open_outside_caches)
+    structures = tuple(flatten_argument(leaf.value, leaf.path).structure for leaf in caches)
+    return replace(argument, tree=tree, caches=caches, cache_structures=structures, outside_caches=outside)
+
+
+def _host_number(leaf: Leaf) -> Leaf:
+    value = leaf.value
+    if not isinstance(value, torch.Tensor) or value.dim() or value.device.type != "cpu":
+        return leaf
+    return Leaf(leaf.path, HostNumber(value.item(), value.dtype))
 
 
 def _leaf_key(leaf: Leaf, argument: Argument, static: Collection[str], identity_objects: list[Leaf]) -> Hashable:
@@ -365,6 +498,8 @@ def _leaf_key(leaf: Leaf, argument: Argument, static: Collection[str], identity_
         fields = vars(leaf.value) if argument.name in static and hasattr(leaf.value, "__dict__") else {}
         constants = tuple((name, key) for name, value in fields.items() if (key := constant_key(value)) is not None)
         return "object", id(leaf.value), constants
+    if isinstance(leaf.value, HostNumber):
+        return HostNumber, leaf.value.dtype, constant_key(leaf.value.value)
     key = constant_key(leaf.value)
     if key is None:
         kind = type(leaf.value)

@@ -134,6 +134,7 @@ class FirstRun:
         # The call is not padded here: a compiled function would be compiled for a length that is never used again.
         with uncompiled() if call.bucketed else nullcontext():
             self.result = function(*call.args, **call.kwargs)
+        self.growing = call.growing_cache()
         draws_random = rng.advanced()
         self.changed_torch_state = [
             name for (name, now), (_, old) in zip(read_torch_state(()), torch_state, strict=False) if now != old
@@ -221,9 +222,9 @@ def _capture_inference(
     owner: Any,
     search: Search,
 ) -> Entry:
-    args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
+    inputs = [buffer.tensor for buffer in first.buffers]
     with backend.capture_scope(), reported_as_capturing(), backend.warm_up_scope():
-        warm_up(lambda: function(*args, **kwargs), first, initial, options.warmups)
+        warm_up(partial(call.run, function, inputs), first, initial, options.warmups)
 
     def attempt(aside: SetAside = NOTHING_ASIDE, workarounds: Sequence[Workaround] = ()) -> Entry:
         with backend.capture_scope(), reported_as_capturing():
@@ -312,6 +313,17 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
         )
     if first.changed_arguments:
         _refuse_side_effects(first.changed_arguments)
+    if first.growing:
+        raise CannotCapture(
+            Reason.ARGUMENT,
+            f"the cache `{first.growing}` has another size or number after each call, and a graph has fixed ones",
+            fix="pass a StaticCache, or use rs.optimize(model) for model.generate(...)",
+        )
+    held = {id(value): path for path, value in first.state.objects}
+    shared = next((held[id(part)] for part in call.parts if id(part) in held), None)
+    if call.parts and (with_backward or shared is not None):
+        problem = f"`{shared}` is also an argument" if shared is not None else "a cache is an argument"
+        raise CannotCapture(Reason.ARGUMENT, f"{problem}, and a replay would change only one of both")
     _refuse_kept_container(first.result, "result", first.state)
     state_storages = first.effects.storages(ref.value for ref in first.state.tensors)
     index = memory_conflict([leaf.value for leaf in call.tensors], first.effects.arguments, *state_storages)
@@ -353,11 +365,11 @@ def _capture(
 ) -> tuple[Graph, Any]:
     from rocsolid.runtime.capture.host_data import ConstantRecorder, ConstantServer
 
-    args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
+    inputs = [buffer.tensor for buffer in first.buffers]
 
     def body() -> Any:
         with aside.variants_in_use():
-            return function(*args, **kwargs)
+            return call.run(function, inputs)
 
     with backend.warm_up_scope():
         if aside.variants:

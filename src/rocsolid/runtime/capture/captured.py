@@ -45,6 +45,7 @@ from rocsolid.runtime.capture.verification import LaterCheck, check_replay, repo
 from rocsolid.runtime.signature import differences, nearest
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
+from rocsolid.torchapi.pytree import Leaf, holds_tensors
 
 _inference_mode: Final = torch.is_inference_mode_enabled
 _count_dispatch_modes, _count_function_modes = mode_counters()
@@ -101,6 +102,7 @@ class Captured:
         self._modules: list[weakref.ref[Any]] | None = None
         #: Keys of calls that are captured once more, because an effect of the first run may not come again.
         self._tried_again: set[Hashable] = set()
+        self._growing: dict[tuple[str, type], CannotCapture] = {}  # arguments with caches that grow with every call
         self._own_device: Any = None  # the GPU of the tensors that the function reaches, for calls without tensors
         self._frozen = self._closed = False
         self._later_check: threading.Thread | None = None
@@ -173,7 +175,11 @@ class Captured:
         if self._closed:
             return self._run_eager(function, args, kwargs, Reason.CLOSED)
         try:
+            if self._growing:  # before it is parsed, which takes a while
+                passed = self._parameters.bind(args, kwargs)
+                self._refuse_growing_cache(Leaf(name, value) for name, _, value in passed)
             call = self._parse(function, args, kwargs)
+            self._refuse_growing_cache(call.caches)
         except CannotCapture as why:
             self._refuse(None, why)
             return self._run_eager(function, args, kwargs, why.reason)
@@ -181,10 +187,17 @@ class Captured:
         if entry is None:
             return self._call_without_graph(function, call)
         self._add_fast_path(call, entry)
-        result = entry.run([leaf.value for leaf in call.tensors], call.lengths_by_group)
+        result = entry.run(call.inputs, call.lengths_by_group)
         if type(result) is object:  # one of the constants of `entry.py`
             return self._call_without_replay(args, kwargs, entry, result)
         return result
+
+    def _refuse_growing_cache(self, arguments: Iterable[Leaf]) -> None:
+        """Raise CannotCapture for a cache that was seen to grow with every call."""
+        for leaf in arguments:
+            why = self._growing.get((leaf.path, type(leaf.value)))
+            if why is not None and holds_tensors(leaf.value):
+                raise why
 
     def _call_without_replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], entry: Entry, why: object) -> Any:
         """Handle a call whose graph was found but did not return a result; `why` is one of the constants of `entry.py`."""
@@ -317,11 +330,13 @@ class Captured:
                 try:
                     self._add_graph(function, call, first, backend)
                 except CannotCapture as why:
+                    if first.growing:
+                        self._growing.update({(leaf.path, type(leaf.value)): why for leaf in call.caches})
                     # A compile, or other work that is done only once, may have advanced an iterator of some library.
                     if first.advanced and call.key not in self._tried_again and self._options.on_error != "raise":
                         self._tried_again.add(call.key)
                     else:
-                        self._refuse(call, why)
+                        self._refuse(None if first.growing else call, why)
                 except UnsupportedTorchError as error:
                     self._refuse(call, CannotCapture(Reason.ERROR, str(error)))
         return first.result
@@ -501,6 +516,7 @@ class Captured:
         except CannotCapture as why:
             raise CaptureError(why.message) from why
         arguments = {path: value for call in parsed for path, value in call.identity_arguments.items()}
+        arguments |= {leaf.path: leaf.value for call in parsed for leaf in call.caches}  # to be restored
         state = collect_reachable(function, arguments)
         initial = InitialState(
             tensors=TensorSnapshot(tensors_to_save(state, [(ref.path, ref.value) for ref in state.tensors])),

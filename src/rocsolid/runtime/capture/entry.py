@@ -17,7 +17,7 @@ import torch
 
 from rocsolid.model.capture_report import GraphRecord, Workaround
 from rocsolid.runtime.capture.backends.base import Graph, Ordering
-from rocsolid.runtime.capture.call import Call, CannotCapture
+from rocsolid.runtime.capture.call import Call, CallTensors, CannotCapture
 from rocsolid.runtime.capture.inputs import Buffer, CopyIn, make_copy_in
 from rocsolid.runtime.capture.outputs import MakeResult, Outputs, make_result_function
 from rocsolid.runtime.capture.state_snapshot import CapturedState
@@ -123,6 +123,7 @@ class Entry:
     written_state: tuple[tuple[str, Any], ...]  # tensors outside the arguments that the function writes to
     mutates: tuple[str, ...]  # paths of both
     writes: bool  # the function writes to an argument or to state
+    state_objects: frozenset[int] | None  # ids of objects of the state, if the call has caches among its arguments
     state_storages: tuple[
         frozenset[int], frozenset[int]
     ]  # storage ids of the tensors in the state: all, and the written ones
@@ -159,7 +160,7 @@ class Entry:
                 return INVALID
             if not self.ordering.wait_for_replays():
                 return IN_CAPTURE
-            if self.writes and self.shares_memory(tensors):
+            if (self.writes and self.shares_memory(tensors)) or (self.state_objects and self._reaches_parts(tensors)):
                 return SHARES_MEMORY
             if stats.replays == stats.check_at:
                 return CHECK_DUE
@@ -194,10 +195,15 @@ class Entry:
             return tensors
         storages = [storage_id(static) for static in self.static_inputs]
         own = list(map(storage_id, tensors))
-        return [
+        copied = [
             tensor.clone() if own[index] in storages and own[index] != storages[index] else tensor
             for index, tensor in enumerate(tensors)
         ]
+        return CallTensors.of(copied, tensors.parts) if isinstance(tensors, CallTensors) else copied
+
+    def _reaches_parts(self, tensors: Any) -> bool:
+        """Return whether the function also reaches a cache of the call without its arguments."""
+        return not self.state_objects.isdisjoint(map(id, tensors.parts))  # type: ignore[union-attr]
 
     def replay_on(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
         """Replay on these tensors and return copies of the results, for verification."""
@@ -323,9 +329,14 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         written_state=effects.state,
         mutates=effects.paths(call),
         writes=bool(effects.arguments or effects.state),
+        state_objects=captured_state.object_ids if call.parts else None,
         state_storages=effects.storages(captured_state.tensors),
         check_before_replay=bool(
-            training or effects.arguments or (effects.state and undo_writes is None) or effects.draws_random
+            training
+            or effects.arguments
+            or call.parts
+            or (effects.state and undo_writes is None)
+            or effects.draws_random
         ),
         undo_writes=undo_writes,
         copy_in=copy_in,

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
 from rocsolid.runtime.capture.options import Options, Verify
 from rocsolid.runtime.capture.state_snapshot import InitialState, RngSnapshot, TensorSnapshot, WriteDetector
 from rocsolid.torchapi.graphs.capture_state import uncompiled
-from rocsolid.torchapi.pytree import Leaf
+from rocsolid.torchapi.pytree import CallResult, Leaf
 
 _SEED = 0x5EED
 _WRONG_RESULT_CAUSES = (
@@ -95,11 +96,10 @@ class Verifier:
 
     def _as_accurate(self, entry: Entry, inputs: Sequence[Any], got: Sequence[Leaf], eager: Sequence[Leaf]) -> bool:
         """Return whether results of other kernels than eager's are as accurate as eager's, compared with higher precision."""
-        from rocsolid.reference import NoReference, Referee, run_in_higher_precision
+        from rocsolid.reference import NoReference, Referee
 
         self._initial.restore()
-        args, kwargs = self._call.rebuild(padded_copies(self._call, inputs))
-        ran = run_in_higher_precision(self._function, args, kwargs, on_run=self._initial.restore)
+        ran = self._run_reference(padded_copies(self._call, inputs))
         self._initial.restore()
         if isinstance(ran, NoReference) or entry.writes:
             return False
@@ -111,8 +111,7 @@ class Verifier:
         """Run in eager on padded copies of the inputs. Returns results, written state and written arguments."""
         padded = padded_copies(self._call, inputs)
         self._initial.restore()
-        args, kwargs = self._call.rebuild(padded)
-        leaves = _copied(result_leaves(self._function(*args, **kwargs)))
+        leaves = _copied(result_leaves(self._call.run(self._function, padded)))
         unpadded = entry.outputs.unpad(leaves, self._call.lengths_by_group)
         return [*unpadded, *_written_state(entry), *_written_arguments(entry, padded)]
 
@@ -123,13 +122,12 @@ class Verifier:
         with uncompiled():
             self._initial.restore()
             plain = [tensor.clone() for tensor in inputs]
-            args, kwargs = self._call.rebuild(plain)
-            leaves = _copied(result_leaves(self._function(*args, **kwargs)))
+            leaves = _copied(result_leaves(self._call.run(self._function, plain)))
             expected = [*(leaves[i] for i in compared), *_written_state(entry), *_written_arguments(entry, plain)]
             self._initial.restore()
             padded = padded_copies(self._call, inputs)
-            args, kwargs = self._call.rebuild(padded)
-            leaves = tuple(entry.outputs.unpad(_copied(result_leaves(self._function(*args, **kwargs))), lengths))
+            leaves = _copied(result_leaves(self._call.run(self._function, padded)))
+            leaves = tuple(entry.outputs.unpad(leaves, lengths))
             unpadded = [tensor[tuple(map(slice, x.shape))] for tensor, x in zip(padded, inputs, strict=True)]
             got = [*(leaves[i] for i in compared), *_written_state(entry), *_written_arguments(entry, unpadded)]
         tolerance = self._tolerance
@@ -152,17 +150,23 @@ class Verifier:
         expected: Sequence[Leaf],
     ) -> bool:
         """Return whether the padded call, for which other kernels may run, is as accurate as the call without padding."""
-        from rocsolid.reference import NoReference, Referee, run_in_higher_precision
+        from rocsolid.reference import NoReference, Referee
 
         if entry.writes:
             return False
-        args, kwargs = self._call.rebuild([tensor.clone() for tensor in inputs])
-        ran = run_in_higher_precision(self._function, args, kwargs, on_run=self._initial.restore)
+        ran = self._run_reference([tensor.clone() for tensor in inputs])
         self._initial.restore()
         if isinstance(ran, NoReference) or len(ran.leaves) <= max(compared, default=-1):
             return False
         referee = Referee(lambda: [ran.leaves[index] for index in compared], self._tolerance)
         return all(check.verdict.passes for check in referee.judge(got, expected))
+
+    def _run_reference(self, tensors: Sequence[Any]) -> Any:
+        from rocsolid.reference import run_in_higher_precision
+
+        function = partial(self._call.run_reference, self._function) if self._call.parts else self._function
+        args, kwargs = self._call.rebuild(tensors)
+        return run_in_higher_precision(function, args, kwargs, on_run=self._initial.restore)
 
     def _shorter_than_buckets(self, inputs: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
         """Return the inputs and lengths; if a length is that of its bucket, one less, so that something is padded."""
@@ -216,22 +220,22 @@ def check_replay(
     initial.restore()
     # Run at the padded size, so that a compiled function is not called with a length that it was not compiled for.
     inputs = padded_copies(call, tensors) if call.bucketed else tensors
-    args, kwargs = call.rebuild(inputs)
-    result = function(*args, **kwargs)
+    args, kwargs = (call.args, call.kwargs) if call.parts and not call.bucketed else call.rebuild(inputs)
+    result = call.run_with(function, args, kwargs)
     leaves = entry.outputs.unpad(result_leaves(result), lengths)
     eager = [*leaves, *_written_state(entry), *_written_arguments(entry, inputs)]
     comparison = compare(branch or eager, got, tolerance)
     if not comparison.equal and not entry.writes:
         # Eager may differ from itself: measure by how much before the replay is called wrong.
         initial.restore()
-        args, kwargs = call.rebuild(padded_copies(call, tensors))
-        again = entry.outputs.unpad(result_leaves(function(*args, **kwargs)), lengths)
+        again = entry.outputs.unpad(result_leaves(call.run(function, padded_copies(call, tensors))), lengths)
         comparison = compare(branch or eager, got, tolerance, noise_between(eager, again))
     if not comparison.equal:
         inputs = [Leaf(leaf.path, before.get(index, leaf.value)) for index, leaf in enumerate(call.tensors)]
         comparison = replace(comparison, inputs=_copied(inputs), expected=_copied(eager), got=_copied(got))
     if call.bucketed:
-        result = _unpadded_result(entry, leaves, tensors, inputs)
+        result = _unpadded_result(entry, leaves, call.inputs, inputs)
+    result = result.value if isinstance(result, CallResult) else result
     entry.stats.record_check(comparison.error)
     return result, comparison
 
@@ -250,7 +254,12 @@ class LaterCheck:
     @property
     def possible(self) -> bool:
         """Whether the call can be repeated in another thread: it changes nothing, and later writes to its state would be noticed."""
-        changes = self._entry.check_before_replay or self._entry.writes or self._entry.training is not None
+        changes = (
+            self._call.parts
+            or self._entry.check_before_replay
+            or self._entry.writes
+            or self._entry.training is not None
+        )
         special = self._entry.stats.branches_on_capture or torch.get_default_device().type != "cpu"
         autocast = any(torch.is_autocast_enabled(kind) for kind in ("cpu", self._call.device.type))
         return not (changes or special or autocast or self._state.written())
@@ -275,10 +284,8 @@ class LaterCheck:
         return replace(comparison, inputs=tuple(inputs), expected=_copied(eager), got=tuple(self._got))
 
     def _run_eager(self) -> list[Leaf]:
-        args, kwargs = self._call.rebuild([tensor.clone() for tensor in self._inputs])
-        return list(
-            self._entry.outputs.unpad(result_leaves(self._function(*args, **kwargs)), self._call.lengths_by_group)
-        )
+        result = self._call.run(self._function, [tensor.clone() for tensor in self._inputs])
+        return list(self._entry.outputs.unpad(result_leaves(result), self._call.lengths_by_group))
 
     @contextmanager
     def _caller_modes(self) -> Iterator[None]:
@@ -293,9 +300,8 @@ def _run_capture_branch(function: Callable[..., Any], entry: Entry, call: Call, 
     """Run in eager on the branch that the function takes during a capture, and return its results."""
     initial.restore()
     inputs = padded_copies(call, [leaf.value for leaf in call.tensors])
-    args, kwargs = call.rebuild(inputs)
     with entry.as_captured():
-        leaves = _copied(result_leaves(function(*args, **kwargs)))
+        leaves = _copied(result_leaves(call.run(function, inputs)))
     return [
         *entry.outputs.unpad(leaves, call.lengths_by_group),
         *_written_state(entry),
