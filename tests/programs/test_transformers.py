@@ -263,13 +263,11 @@ def test_static_cache_of_an_encoder_decoder_as_an_argument(compare: Comparison) 
     for length in (7, 5):
         with torch.no_grad():
             encoded = compare.reference.get_encoder()(_ids(2, length))
-        for kind in (_static_cache, lambda _: DynamicCache()):
-            report = _decode(
-                compare,
-                lambda model, kind=kind: EncoderDecoderCache(_static_cache(model), kind(model)),
-                requests=2,
-                encoder_outputs=encoded,
-            )
+        for make_cache in (
+            lambda model: EncoderDecoderCache(_static_cache(model), _static_cache(model)),
+            lambda model: EncoderDecoderCache(_static_cache(model), DynamicCache()),
+        ):
+            report = _decode(compare, make_cache, requests=2, encoder_outputs=encoded)
     compare.finish(refused="nothing")
     assert report.replays > 0
 
@@ -284,6 +282,42 @@ def test_dynamic_cache_as_an_argument(compare: Comparison, name: str) -> None:
     assert "StaticCache" in report.refusals[0].message
     assert report.replays == 1  # of the prompt, whose cache is empty
     assert report.eager_calls["argument"] == 14
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_dynamic_cache_with_buckets_for_its_length(compare: Comparison, name: str) -> None:
+    compare.module(_make(name), buckets={"past_key_values": rs.Bucket(dim=2, sizes=[8, 16, 32])})
+    for request in range(3):
+        compare.last_change = f"cache of request {request}"
+        ours, theirs = _dynamic_cache(compare.model), _dynamic_cache(compare.reference)
+        ids = _ids(2)
+        mask = torch.ones_like(ids)
+        mask[0, :2] = 0
+        for _ in range(10):
+            given = {"input_ids": ids, "attention_mask": mask, "use_cache": True}
+            result = compare.each({"past_key_values": ours}, {"past_key_values": theirs}, **given)
+            compare.state(ours, theirs)
+            got, _ = compare.kept[-1]
+            assert got.past_key_values is ours
+            ids = result.logits[:, -1:].argmax(-1).clone()
+            mask = torch.cat([mask, mask.new_ones(2, 1)], dim=1)
+    compare.finish()
+    report = compare.report()
+    assert (report.captures, report.refusals) == (3, ())  # the prompt, and two sizes
+    assert (
+        report.replays == 30 - 3 - 3
+    )  # the first calls, and first replays with other integers, which are compared with eager
+
+
+def test_dynamic_cache_of_an_encoder_decoder_with_buckets_for_its_length(compare: Comparison) -> None:
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    compare.module(_make("t5"), buckets={"past_key_values": rs.Bucket(dim=2, sizes=[16])})
+    with torch.no_grad():
+        encoded = compare.reference.get_encoder()(_ids(2, 7))
+    report = _decode(compare, lambda _: EncoderDecoderCache(DynamicCache(), DynamicCache()), encoder_outputs=encoded)
+    compare.finish()
+    assert (report.captures, report.refusals, report.replays) == (2, (), 18 - 2 - 2)
 
 
 @pytest.mark.parametrize(

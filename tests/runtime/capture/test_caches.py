@@ -135,13 +135,13 @@ def test_a_new_cache_gets_memory_of_its_own(target: Any) -> None:
 def test_a_growing_cache_is_refused_by_name_and_then_not_tried_again(
     target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rocsolid.runtime.capture import captured
+    from rocsolid.runtime.capture import capture_once, captured
 
     model = target.module(Model())
     twin = copy.deepcopy(model)
     g = target.capture(model)
     first_runs = []
-    plain = captured.FirstRun
+    plain = capture_once.FirstRun
 
     def counted(*args: Any) -> Any:
         first_runs.append(1)
@@ -217,7 +217,7 @@ def test_a_changed_weight_or_method_leaves_the_cache_advanced_once(
     model = target.module(Model())
     twin = copy.deepcopy(model)
     g = target.capture(model)
-    cache, other = Cache(), Cache()
+    cache, other, plain = Cache(), Cache(), Layer.update
     for number in range(6):
         if number == 3:
             for each in (model, twin):
@@ -225,7 +225,6 @@ def test_a_changed_weight_or_method_leaves_the_cache_advanced_once(
                 each.layers[0].weight.fill_(0.5)
                 each.layers[0].bias.fill_(0.5)
         if number == 5:
-            plain = Layer.update
             monkeypatch.setattr(Layer, "update", lambda self, x: plain(self, x * 2))
         step(g, twin, target.randn(1, 4), cache, other)
     _, last = g.report().invalidated
@@ -352,3 +351,82 @@ def test_training_with_a_cache_is_refused(target: Any) -> None:
     g = target.capture(model, backward=True, on_error="raise")
     with torch.enable_grad(), pytest.raises(CaptureError, match="a cache is an argument"):
         g(target.randn(1, 4), Cache())
+
+
+def _llama(target: Any) -> Any:
+    pytest.importorskip("transformers.models.llama.modeling_llama")
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 64}
+    config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64)
+    return target.module(LlamaForCausalLM(config).eval())
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic", "dynamic with buckets"])
+def test_the_caches_of_transformers(target: Any, kind: str) -> None:
+    """Tiny models of other architectures are in tests/programs/test_transformers.py."""
+    model = _llama(target)
+    twin = copy.deepcopy(model)
+    from transformers import DynamicCache, StaticCache
+
+    buckets = {"past_key_values": rs.Bucket(dim=2, sizes=[8, 16])} if "buckets" in kind else {}
+    g = target.capture(model, buckets=buckets)
+    for _ in range(2):
+        cache, other = (
+            StaticCache(config=model.config, max_cache_len=16) if kind == "static" else DynamicCache() for _ in "ab"
+        )
+        ids = torch.randint(64, (2, 5), device=target.device)
+        mask = torch.ones_like(ids)
+        mask[0, :2] = 0
+        for _ in range(9):
+            given = {"attention_mask": mask.clone(), "use_cache": True}
+            if kind == "static":
+                given["attention_mask"] = torch.nn.functional.pad(mask, (0, 16 - mask.shape[1]), value=1)
+            got = g(ids, past_key_values=cache, **given)
+            want = twin(ids, past_key_values=other, **given)
+            assert got.past_key_values is cache
+            torch.testing.assert_close(got.logits, want.logits, rtol=1e-4, atol=1e-4)
+            for mine, theirs in zip(cache.layers, other.layers, strict=True):
+                assert type(mine) is type(theirs)
+                torch.testing.assert_close(mine.keys, theirs.keys, rtol=1e-4, atol=1e-4)
+                torch.testing.assert_close(mine.values, theirs.values, rtol=1e-4, atol=1e-4)
+                assert mine.get_seq_length() == theirs.get_seq_length()
+            ids = want.logits[:, -1:].argmax(-1)
+            if kind != "static":  # each length of the mask needs a graph
+                mask = torch.cat([mask, mask.new_ones(2, 1)], dim=1)
+    report = g.report()
+    if kind == "dynamic":
+        assert report.replays == 0  # the prompt is compared with eager, and the cache grows
+        assert "rs.Bucket(dim=2" in report.refusals[0].message
+    elif kind == "static":
+        assert not report.refusals
+        assert (report.captures, report.replays) == (2, 18 - 2 - 2)
+    else:
+        assert not report.refusals
+        assert report.captures == 3
+        assert report.replays == 18 - 3 - 3
+
+
+def test_a_size_is_only_used_after_a_comparison_with_the_dynamic_cache(target: Any) -> None:
+    """A model whose result depends on the size of the cache is refused."""
+    model = _llama(target)
+    from transformers import DynamicCache
+
+    twin = copy.deepcopy(model)
+
+    def forward(model: Any) -> Any:
+        def run(ids: Any, past_key_values: Any) -> Any:
+            result = model(ids, past_key_values=past_key_values).logits
+            return result + past_key_values.layers[0].keys.shape[-2]
+
+        return run
+
+    g = target.capture(forward(model), buckets={"past_key_values": rs.Bucket(dim=2, sizes=[16])})
+    eager = forward(twin)
+    cache, other = DynamicCache(), DynamicCache()
+    ids = torch.randint(64, (1, 3), device=target.device)
+    for _ in range(4):
+        torch.testing.assert_close(g(ids, cache), eager(ids, other), rtol=1e-4, atol=1e-4)
+        ids = ids[:, :1]
+        assert cache.get_seq_length() == other.get_seq_length()
+    assert any("a static cache of 16 tokens changes the result" in refusal.message for refusal in g.report().refusals)

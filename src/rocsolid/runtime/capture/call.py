@@ -419,7 +419,8 @@ def parse_call(
         key.append((argument.name, (argument.tree.structure, tuple(leaf_keys))))
     passed = {argument.name for argument in arguments}
     key += [(name, ("*", (default,))) for name, default in parameters.defaults.items() if name not in passed]
-    _refuse_unknown_bucket_names(buckets or {}, [leaf.path for leaf in tensors])
+    caches = [leaf.path for argument in arguments for leaf in argument.caches]
+    _refuse_unknown_bucket_names(buckets or {}, [*(leaf.path for leaf in tensors), *caches])
     bucketed, specs = _apply_buckets(tensors, buckets or {})
     dims = tuple((dim.tensor, dim.dim, dim.group) for dim in bucketed)
     parts = tuple(part for argument in arguments for leaf in argument.caches for part in parts_of(leaf.value))

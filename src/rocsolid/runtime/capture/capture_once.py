@@ -317,7 +317,8 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
         raise CannotCapture(
             Reason.ARGUMENT,
             f"the cache `{first.growing}` has another size or number after each call, and a graph has fixed ones",
-            fix="pass a StaticCache, or use rs.optimize(model) for model.generate(...)",
+            fix='pass a StaticCache, or sizes for its length, as in buckets={"past_key_values": rs.Bucket(dim=2, sizes=[256])}; '
+            "for model.generate(...), use rs.optimize(model)",
         )
     held = {id(value): path for path, value in first.state.objects}
     shared = next((held[id(part)] for part in call.parts if id(part) in held), None)

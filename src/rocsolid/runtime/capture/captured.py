@@ -45,7 +45,7 @@ from rocsolid.runtime.capture.verification import LaterCheck, check_replay, repo
 from rocsolid.runtime.signature import differences, nearest
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
-from rocsolid.torchapi.pytree import Leaf, holds_tensors
+from rocsolid.torchapi.pytree import Leaf, holds_tensors, is_cache
 
 _inference_mode: Final = torch.is_inference_mode_enabled
 _count_dispatch_modes, _count_function_modes = mode_counters()
@@ -103,6 +103,7 @@ class Captured:
         #: Keys of calls that are captured once more, because an effect of the first run may not come again.
         self._tried_again: set[Hashable] = set()
         self._growing: dict[tuple[str, type], CannotCapture] = {}  # arguments with caches that grow with every call
+        self._cache_lengths: Any = None  # a `CacheLengths` after a call with a dynamic cache that has buckets
         self._own_device: Any = None  # the GPU of the tensors that the function reaches, for calls without tensors
         self._frozen = self._closed = False
         self._later_check: threading.Thread | None = None
@@ -175,6 +176,8 @@ class Captured:
         if self._closed:
             return self._run_eager(function, args, kwargs, Reason.CLOSED)
         try:
+            if self._options.buckets and (name := self._find_dynamic_cache(args, kwargs)):
+                return self._cache_lengths.call(self._calls(function), name, args, kwargs)
             if self._growing:  # before it is parsed, which takes a while
                 passed = self._parameters.bind(args, kwargs)
                 self._refuse_growing_cache(Leaf(name, value) for name, _, value in passed)
@@ -191,6 +194,39 @@ class Captured:
         if type(result) is object:  # one of the constants of `entry.py`
             return self._call_without_replay(args, kwargs, entry, result)
         return result
+
+    def _find_dynamic_cache(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the name of an argument of `buckets=` that is a dynamic cache; empty if there is none."""
+        passed = self._parameters.bind(args, kwargs)
+        if not any(name in self._options.buckets and is_cache(value) for name, _, value in passed):
+            return ""
+        if self._cache_lengths is None:
+            from rocsolid.runtime.capture.cache_lengths import CacheLengths
+
+            self._cache_lengths = CacheLengths(self._options.buckets, self._parameters, self._options.tolerance)
+        found: str = self._cache_lengths.find(args, kwargs)
+        return found
+
+    def _calls(self, function: Function) -> Any:
+        from rocsolid.runtime.capture.cache_lengths import Calls
+
+        def count(reason: Reason) -> None:
+            self._stats.count_eager_call(reason, self._cache)
+
+        def warm(call: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[Entry | None, Call]:
+            parsed = self._parse(function, *call)
+            if self._cache.find(parsed.key) is not None or self._stats.refusal(parsed) is not None:
+                count(Reason.FIRST_CALL)  # otherwise the capture does
+            self.warm([call])
+            return self._cache.find(parsed.key), parsed
+
+        return Calls(
+            in_eager=lambda call: function(*call[0], **call[1]),
+            count=count,
+            warm=warm,
+            captured=lambda call: self._call(*call),
+            frozen=self._frozen,
+        )
 
     def _refuse_growing_cache(self, arguments: Iterable[Leaf]) -> None:
         """Raise CannotCapture for a cache that was seen to grow with every call."""
