@@ -7,11 +7,12 @@
 import copy
 import dataclasses
 import types
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from rocsolid.torchapi.private_api import private_name
@@ -31,6 +32,7 @@ _NODES = private_name(
 _CONSTANT_TYPES: Final = (type(None), bool, int, str, bytes, type(...))
 _DEFINED_IN_PYTHON: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _CACHES: Final = "transformers.cache_utils"
+_cache_kinds: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
 _PART_CONTAINERS: Final = (list, dict, OrderedDict)
 _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial, type)
 
@@ -44,8 +46,13 @@ class Registered(NamedTuple):
 
 def registered(kind: type) -> Registered | None:
     """Return the functions registered with torch for exactly this type, such as a model output of transformers."""
-    node = (_NODES.find() or {}).get(kind)
+    node = _nodes().get(kind)
     return Registered(node.flatten_fn, node.unflatten_fn) if node is not None else None
+
+
+@cache
+def _nodes() -> dict[type, Any]:
+    return _NODES.find() or {}
 
 
 def leaves(value: Any) -> list[Any]:
@@ -68,6 +75,8 @@ class ContainerSpec:
 def open_container(value: Any) -> ContainerSpec | None:
     """Return the spec of a container that can be rebuilt; None for everything else."""
     kind = type(value)
+    if kind in _CONSTANT_TYPES or kind is float:
+        return None
     if kind is list or kind is tuple:
         return _sequence(value, kind)
     if kind is dict or kind is OrderedDict:
@@ -201,14 +210,40 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CallResult:
-    """The result of a call that may change caches among its arguments, and the caches after the call.
+    """The result of a call that may change caches among its arguments, and the parts of the caches after the call.
 
-    Flattened, the parts of the caches are the caller's objects, and building the result fills them in.
+    Flattened, it also has what the changed parts contain, and the parts are the caller's objects. Building it fills these.
     """
 
     value: Any
-    caches: tuple[Leaf, ...] = ()
-    parts: Sequence[Any] = ()  # as `parts_of` returned them before the call
+    parts: Sequence[Leaf]  # as `parts_of` yielded them before the call
+    changed: Sequence[int]  # numbers of the parts that contain other objects or numbers than before
+
+    def with_parts(self, parts: Mapping[int, Any]) -> "CallResult":
+        """Return the result with these parts, by number."""
+        leaves = [Leaf(leaf.path, parts.get(number)) for number, leaf in enumerate(self.parts)]
+        return dataclasses.replace(self, parts=leaves)
+
+
+def run_with_parts(parts: Sequence[Leaf], run: Callable[[], Any]) -> CallResult:
+    """Run a call that may change these parts of caches."""
+    before = [_contents(leaf.value) for leaf in parts]
+    value = run()
+    after = (_contents(leaf.value) for leaf in parts)
+    changed = [number for number, (old, new) in enumerate(zip(before, after, strict=True)) if not _same(old, new)]
+    return CallResult(value=value, parts=parts, changed=changed)
+
+
+def _contents(part: Any) -> tuple[Any, Sequence[Any]]:
+    """Return how the values in a part are reached, and the values."""
+    return (len(part), list(part)) if isinstance(part, list) else (tuple(_held(part)), list(_held(part).values()))
+
+
+def _same(before: tuple[Any, Sequence[Any]], now: tuple[Any, Sequence[Any]]) -> bool:
+    return before[0] == now[0] and all(
+        new is old or ((key := constant_key(new)) is not None and key == constant_key(old))
+        for old, new in zip(before[1], now[1], strict=True)
+    )
 
 
 def flatten_result(value: Any, path: str = "result") -> Flattened:
@@ -217,14 +252,14 @@ def flatten_result(value: Any, path: str = "result") -> Flattened:
     An object that occurs twice is a leaf the second time: two objects would be built from it.
     """
     opened: set[int] = set()
-    numbers = {id(part): number for number, part in enumerate(value.parts)} if type(value) is CallResult else {}
+    parts = value.parts if type(value) is CallResult else ()
+    numbers = {id(part.value): number for number, part in enumerate(parts) if part.value is not None}
 
     def open_value(value: Any) -> ContainerSpec | None:
         number = numbers.get(id(value))
         if number is not None:
-            is_known = id(value) in opened
-            opened.add(id(value))
-            return _part(value, Part(number, type(value)), is_known=is_known)
+            part = Part(number, type(value))
+            return ContainerSpec(values=(part,), steps=("",), structure="part", rebuild=lambda values: values[0])
         spec = open_container(value)
         if spec is None and is_plain_object(value) and id(value) not in opened:
             opened.add(id(value))
@@ -233,42 +268,47 @@ def flatten_result(value: Any, path: str = "result") -> Flattened:
 
     if type(value) is not CallResult:
         return flatten(value, path, open_value)
-    flat = [
-        flatten(value.value, path, open_value),
-        *(flatten(leaf.value, leaf.path, open_value) for leaf in value.caches),
-    ]
-    paths = [leaf.path for leaf in value.caches]
+    flat = [flatten(value.value, path, open_value)]
+    flat += [_flatten_part(value.parts[number], number, open_value) for number in value.changed]
+
+    changed, unknown = value.changed, [Leaf(part.path, None) for part in value.parts]
 
     def rebuild(values: Iterator[Any]) -> CallResult:
-        result, *caches = [each.rebuild(values) for each in flat]
-        return CallResult(value=result, caches=tuple(map(Leaf, paths, caches)))
+        result = flat[0].rebuild(values)
+        for part in flat[1:]:
+            part.rebuild(values)
+        return CallResult(value=result, parts=unknown, changed=changed)
 
     return Flattened(
         leaves=tuple(leaf for each in flat for leaf in each.leaves),
-        structure=(CallResult, tuple(each.structure for each in flat)),
+        structure=(CallResult, len(flat[0].leaves), tuple(each.structure for each in flat)),
         rebuild=rebuild,
     )
 
 
-def _part(value: Any, part: Part, *, is_known: bool) -> ContainerSpec:
-    """Return the spec of one of the caller's objects: the object itself, and what it contains, unless that is known."""
-    if is_known:
-        return ContainerSpec(values=(part,), steps=("",), structure="part", rebuild=lambda values: values[0])
-    inside = open_container(value) if type(value) in _PART_CONTAINERS else _object(value)
-    if inside is None:
-        msg = f"{type(value)} is not a part of a cache"
-        raise TypeError(msg)
-    return ContainerSpec(
-        values=(part, *inside.values),
-        steps=("", *inside.steps),
-        structure=("part", inside.structure),
-        rebuild=partial(_fill, inside.structure),
+def _flatten_part(part: Leaf, number: int, open_value: Callable[[Any], ContainerSpec | None]) -> Flattened:
+    """Flatten one of the caller's objects: the object itself, and what it contains now."""
+    names, values = _contents(part.value)
+    steps = range(names) if isinstance(names, int) else names
+    form = f"{part.path}.{{}}" if is_cache(part.value) else f"{part.path}[{{!r}}]"
+    children = [flatten(value, form.format(step), open_value) for step, value in zip(steps, values, strict=True)]
+
+    def rebuild(values: Iterator[Any]) -> Any:
+        target = next(values)
+        return _fill(target, names, [child.rebuild(values) for child in children])
+
+    return Flattened(
+        leaves=(
+            Leaf(part.path, Part(number, type(part.value))),
+            *(leaf for child in children for leaf in child.leaves),
+        ),
+        structure=("part", names, tuple(child.structure for child in children)),
+        rebuild=rebuild,
     )
 
 
-def _fill(names: Any, values: Sequence[Any]) -> Any:
+def _fill(target: Any, names: Any, items: Sequence[Any]) -> Any:
     """Make one of the caller's objects contain these values."""
-    target, *items = values
     if isinstance(target, list):
         target[:] = items
         return target
@@ -283,7 +323,12 @@ def _fill(names: Any, values: Sequence[Any]) -> Any:
 
 def is_cache(value: Any) -> bool:
     """Return whether this is a KV cache of transformers, or a layer of one: an object whose attributes a model changes in each call."""
-    return any(base.__module__ == _CACHES for base in type(value).__mro__) and is_plain_object(value)
+    kind = type(value)
+    known = _cache_kinds.get(kind)
+    if known is None:
+        known = any(base.__module__ == _CACHES for base in kind.__mro__) and is_plain_object(value)
+        _cache_kinds[kind] = known
+    return known
 
 
 def is_part(value: Any) -> bool:
@@ -328,7 +373,7 @@ def holds_tensors(cache: Any) -> bool:
     """Return whether a cache was used before: whether it has keys or values."""
     import torch
 
-    values = (value for part in parts_of(cache) for value in (part if isinstance(part, list) else _held(part).values()))
+    values = (value for part in parts_of(Leaf("", cache)) for value in _contents(part.value)[1])
     return any(isinstance(value, torch.Tensor) and value.dim() and value.numel() for value in values)
 
 
@@ -336,13 +381,14 @@ def _held(part: Any) -> dict[Any, Any]:
     return part if isinstance(part, dict) else vars(part)
 
 
-def parts_of(cache: Any) -> Iterator[Any]:
+def parts_of(cache: Leaf) -> Iterator[Leaf]:
     """Yield a cache and the objects, lists and dictionaries in it, which a call may change in Python."""
-    if is_part(cache):
+    if is_part(cache.value):
         yield cache
-    spec = open_argument(cache)
-    for child in spec.values if spec is not None else ():
-        yield from parts_of(child)
+    spec = open_argument(cache.value)
+    if spec is not None:
+        for child, step in zip(spec.values, spec.steps, strict=True):
+            yield from parts_of(Leaf(cache.path + step, child))
 
 
 def is_plain_object(value: Any) -> bool:

@@ -172,9 +172,13 @@ class CacheLengths:
             kind.refusal = _refusal(name, f"the function {why}")
             return result
         replayed = entry.replay_on([leaf.value for leaf in static_call.tensors], static_call.lengths_by_group)
-        (static,) = (leaf.value for leaf in replayed.caches)
-        got = [*_leaves(replayed.value), *_cache_leaves(name, _keys_and_values(_dynamic_part(static), max(lengths)))]
-        want = [*_leaves(result), *_cache_leaves(name, _tensors(cache))]
+        now = {leaf.path: tensor for leaf, tensor in zip(static_call.tensors, entry.static_inputs, strict=True)}
+        path = name if cache is outer else f"{name}.self_attention_cache"
+        names = [
+            f"{path}.layers[{number}].{part}" for number in range(len(cache.layers)) for part in ("keys", "values")
+        ]
+        got = [*_leaves(replayed.value), *(Leaf(each, now[each][:, :, : max(lengths)]) for each in names)]
+        want = [*_leaves(result), *map(Leaf, names, _tensors(cache))]
         scale = PADDING_SCALE if self._tolerance.rtol is None else 1.0
         comparison = compare(want, got, self._tolerance, scale=scale)
         if comparison.equal:
@@ -296,13 +300,6 @@ def _replaced(
 def _leaves(result: Any) -> list[Leaf]:
     leaves = flatten(result, "result", open_outside_caches).leaves
     return [leaf for leaf in leaves if isinstance(leaf.value, torch.Tensor) or constant_key(leaf.value) is not None]
-
-
-def _cache_leaves(name: str, tensors: Sequence[Any]) -> list[Leaf]:
-    return [
-        Leaf(f"{name}.layers[{index // 2}].{('keys', 'values')[index % 2]}", tensor)
-        for index, tensor in enumerate(tensors)
-    ]
 
 
 def _replace_in_result(result: Any, static: Any, cache: Any) -> Any:

@@ -17,7 +17,6 @@ from rocsolid.runtime.signature import CallSignature
 from rocsolid.torchapi.dynamo.compiled_function import original_function
 from rocsolid.torchapi.graphs.replay_checks import default_device
 from rocsolid.torchapi.pytree import (
-    CallResult,
     Flattened,
     Leaf,
     caches_in,
@@ -27,6 +26,7 @@ from rocsolid.torchapi.pytree import (
     flatten_argument,
     open_outside_caches,
     parts_of,
+    run_with_parts,
 )
 
 _MAX_VALUE_LENGTH = 60  # of a constant's repr; a longer one is replaced by its type
@@ -336,9 +336,8 @@ class Call:
         if not self.parts:
             return function(*args, **kwargs)
         values = [(argument.value(args, kwargs), argument.name) for argument in self.arguments if argument.caches]
-        caches = tuple(leaf for value, name in values for leaf in caches_in(value, name))
-        parts = [part for leaf in caches for part in parts_of(leaf.value)]
-        return CallResult(value=function(*args, **kwargs), caches=caches, parts=parts)
+        parts = [part for value, name in values for cache in caches_in(value, name) for part in parts_of(cache)]
+        return run_with_parts(parts, lambda: function(*args, **kwargs))
 
 
 def _argument_texts(call: Call) -> Iterator[tuple[str, str]]:
@@ -423,7 +422,7 @@ def parse_call(
     _refuse_unknown_bucket_names(buckets or {}, [*(leaf.path for leaf in tensors), *caches])
     bucketed, specs = _apply_buckets(tensors, buckets or {})
     dims = tuple((dim.tensor, dim.dim, dim.group) for dim in bucketed)
-    parts = tuple(part for argument in arguments for leaf in argument.caches for part in parts_of(leaf.value))
+    parts = tuple(part.value for argument in arguments for cache in argument.caches for part in parts_of(cache))
     if len(set(map(id, parts))) != len(parts):
         raise CannotCapture(Reason.ARGUMENT, "two caches among the arguments are one, or share a layer")
     return Call(
@@ -482,7 +481,10 @@ def _with_caches(
         leaves = tuple(_host_number(leaf) for leaf in tree.leaves)
         tree = replace(tree, leaves=leaves)
     outside = flatten(value, argument.name, open_outside_caches)
-    structures = tuple(flatten_argument(leaf.value, leaf.path).structure for leaf in caches)
+    structures = tuple(
+        argument.tree.structure if leaf.value is value else flatten_argument(leaf.value, leaf.path).structure
+        for leaf in caches
+    )
     return replace(argument, tree=tree, caches=caches, cache_structures=structures, outside_caches=outside)
 
 

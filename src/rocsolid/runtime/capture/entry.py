@@ -7,7 +7,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import repeat
 from operator import and_
@@ -22,6 +22,7 @@ from rocsolid.runtime.capture.inputs import Buffer, CopyIn, make_copy_in
 from rocsolid.runtime.capture.outputs import MakeResult, Outputs, make_result_function
 from rocsolid.runtime.capture.state_snapshot import CapturedState
 from rocsolid.runtime.signature import CallSignature
+from rocsolid.torchapi.graphs.batched_copy import foreach_copy
 from rocsolid.torchapi.graphs.capture_state import reported_as_capturing
 from rocsolid.torchapi.graphs.replay_checks import byte_count, storage_id
 
@@ -250,6 +251,9 @@ def memory_conflict(
 ) -> int | None:
     """Return the index of an argument that shares memory with another argument or with state, where one of them is written to."""
     storages = [storage_id(tensor) for tensor in tensors]
+    distinct = set(storages)
+    if len(distinct) == len(storages) and distinct.isdisjoint(state):
+        return None
     for index, storage in enumerate(storages):
         if storage in written_state or (index in written and (storage in state or storages.count(storage) > 1)):
             return index
@@ -366,6 +370,18 @@ def _make_copy_and_replay(
 ) -> CopyIn:
     """Return a function that copies and replays, for calls with gradients, buffers in CPU memory or written arguments."""
     replay = graph.replay
+    copy_many = foreach_copy()
+
+    def copy_back(indices: Sequence[int], tensors: Sequence[Any]) -> None:
+        # Torch allows writes to a tensor made in inference mode only in that mode.
+        of_inference = {index for index in indices if tensors[index].is_inference()}
+        for group, mode in ((of_inference, True), (set(indices) - of_inference, torch.is_inference_mode_enabled())):
+            plain = [index for index in group if buffers[index].plain]
+            with torch.inference_mode(mode) if group else nullcontext():
+                if plain:
+                    copy_many([tensors[index] for index in plain], [buffers[index].memory for index in plain])
+                for index in group.difference(plain):
+                    buffers[index].copy_back(tensors[index])
 
     def copy_and_replay(tensors: Sequence[Any]) -> None:
         with torch.no_grad():
@@ -375,11 +391,6 @@ def _make_copy_and_replay(
             replay()
             if has_cpu_buffers:
                 ordering.mark_replay()
-            for index in written_arguments:
-                tensor = tensors[index]
-                if tensor is not static_inputs[index]:
-                    # Torch allows writes to a tensor made in inference mode only in that mode.
-                    with torch.inference_mode(tensor.is_inference() or torch.is_inference_mode_enabled()):
-                        buffers[index].copy_back(tensor)
+            copy_back([index for index in written_arguments if tensors[index] is not static_inputs[index]], tensors)
 
     return copy_and_replay

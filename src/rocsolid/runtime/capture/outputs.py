@@ -8,7 +8,7 @@ the caller's argument, or the held tensor itself.
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -112,17 +112,17 @@ class Outputs:
         return cls(tree=tree, owned=owned, plan=plan)
 
     @property
+    def has_caches(self) -> bool:
+        """Whether there are caches among the arguments."""
+        return isinstance(self.tree.structure, tuple) and self.tree.structure[0] is CallResult
+
+    @property
     def owned_in_caches(self) -> str:
         """The path of the first owned tensor in a cache among the arguments; empty if there is none."""
-        is_part = [leaf.path for leaf, (kind, _) in zip(self.tree.leaves, self.plan, strict=True) if kind == "part"]
-        return next(
-            (
-                leaf.path
-                for leaf, (kind, _) in zip(self.tree.leaves, self.plan, strict=True)
-                if kind == "owned" and any(leaf.path.startswith(f"{path}.") for path in is_part)
-            ),
-            "",
-        )
+        leaves = list(zip(self.tree.leaves, self.plan, strict=True))
+        structure = self.tree.structure
+        in_caches = leaves[structure[1] :] if isinstance(structure, tuple) and self.has_caches else []
+        return next((leaf.path for leaf, (kind, _) in in_caches if kind == "owned"), "")
 
     def current(self, lengths: Mapping[int, int]) -> list[Any]:
         """Return the owned results without padding, still in the graph's memory."""
@@ -153,9 +153,7 @@ class Outputs:
         """
         parts = dict(enumerate(tensors.parts)) if isinstance(tensors, CallTensors) else {}
         result = self.tree.unflatten([self._leaf(kind, item, owned, tensors, parts) for kind, item in self.plan])
-        if not isinstance(result, CallResult):
-            return result
-        return replace(result, parts=[parts.get(number) for number in range(max(parts, default=-1) + 1)])
+        return result.with_parts(parts) if isinstance(result, CallResult) else result
 
     def _leaf(self, kind: str, item: Any, owned: Sequence[Any], tensors: Sequence[Any], parts: dict[int, Any]) -> Any:
         if kind == "owned":
@@ -203,7 +201,7 @@ def make_result_function(outputs: Outputs, mode: str) -> MakeResult:
     if outputs.plan == [("owned", 0)] and outputs.tree.structure == "*" and not outputs.relations:
         return {"clone": _one_clone, "alias": _one_alias, "out": _one_static}[mode](outputs.owned[0])
     owned_results = {"clone": _clones, "alias": _aliases, "out": _statics}[mode](outputs)
-    if any(kind == "part" for kind, _ in outputs.plan):
+    if outputs.has_caches:
         return _with_caches(outputs, owned_results, mode)
 
     def make_result(tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
