@@ -20,7 +20,7 @@ from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, spec_
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.state_snapshot import RngSnapshot
 from rocsolid.torchapi.graphs.batched_copy import foreach_copy
-from rocsolid.torchapi.pytree import Leaf, constant_key, flatten, is_cache, open_outside_caches
+from rocsolid.torchapi.pytree import Leaf, constant_key, flatten, holds_tensors, is_cache, open_outside_caches
 
 _LENGTH_DIM: Final = 2  # of keys and values
 _MAX_STATIC: Final = 8  # caches that are kept
@@ -62,7 +62,7 @@ class CacheLengths:
     def find(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the name of the argument with a dynamic cache that was used before, and that `buckets=` names; empty if there is none."""
         for name, _, value in self._parameters.bind(args, kwargs):
-            if name in self._buckets and _is_dynamic(value) and _dynamic_part(value).get_seq_length():
+            if name in self._buckets and _is_dynamic(value) and holds_tensors(_dynamic_part(value)):
                 return name
         return ""
 
@@ -241,8 +241,14 @@ def _with_cache(outer: Any, cache: Any) -> Any:
 
 
 def _refuse_other_layers(name: str, cache: Any) -> None:
+    library = _library()
+    if not hasattr(library.StaticLayer(max_cache_len=1), "cumulative_length"):
+        problem = (
+            f"buckets= for the cache `{name}` needs transformers 5.17 or later: earlier static caches keep no length"
+        )
+        raise CannotCapture(Reason.BUCKET, problem, fix="upgrade transformers, or pass a StaticCache")
     layers = cache.layers
-    others = {type(layer).__name__ for layer in layers if type(layer) is not _library().DynamicLayer}
+    others = {type(layer).__name__ for layer in layers if type(layer) is not library.DynamicLayer}
     if others or cache.offloading:
         what = f"layers of another kind: {', '.join(sorted(others))}" if others else "layers that are offloaded"
         raise CannotCapture(
