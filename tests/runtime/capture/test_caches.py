@@ -120,6 +120,19 @@ def test_a_static_cache_is_left_as_eager_leaves_it(target: Any) -> None:
     assert report.replays == 12 - 3  # the first replay with other integers is compared with eager
 
 
+def test_the_first_call_may_fill_a_cache_to_its_last_place(target: Any) -> None:
+    """On a GPU, a run that writes behind the end would end all use of the GPU."""
+    model = target.module(Model())
+    twin = copy.deepcopy(model)
+    g = target.capture(model)
+    for tokens in ((SLOTS,), (SLOTS - 1, 1), (SLOTS - 2, 2)):
+        for _ in range(2):
+            cache, other = Cache(), Cache()
+            for count in tokens:
+                step(g, twin, target.randn(count, 4), cache, other)
+    assert not g.report().refusals
+
+
 def test_a_new_cache_gets_memory_of_its_own(target: Any) -> None:
     model = target.module(Model())
     twin = copy.deepcopy(model)

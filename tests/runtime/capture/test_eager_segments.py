@@ -377,3 +377,94 @@ def test_a_module_in_eager_is_not_told_that_it_is_captured_and_may_make_constant
     g = target.capture(model)
     _replays_like_eager(target, model, g, *[(2, 4)] * 4)
     assert (g.report().replays, [found.kind for found in g.report().workarounds]) == (3, ["Asks"])
+
+
+class ReturnsItsArgument(torch.nn.Module):  # type: ignore[misc]
+    """Returns its argument, a part of it, its buffer or a new tensor, depending on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.ones(4, 4))
+
+    def forward(self, x: Any, number: Any) -> Any:
+        return [x, x * 2, self.kept, x.flip(0), x[:1].expand(4, 4), x[1:2].expand(4, 4)][int(number.sum())]
+
+
+class UsesBoth(torch.nn.Module):  # type: ignore[misc]
+    """Uses what the module returns, and what it was passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.returns, self.last = torch.nn.Linear(4, 4), ReturnsItsArgument(), torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any, number: Any) -> Any:
+        x = self.first(x)
+        return self.last(self.returns(x, number)) + x + self.returns.kept
+
+
+@pytest.mark.parametrize("then", range(6))
+@pytest.mark.parametrize("first", range(6))
+def test_a_module_that_returns_its_argument_or_a_new_tensor(target: Any, first: int, then: int) -> None:
+    """Integers are not varied by the verification, so only the later call is another one."""
+    model = target.module(UsesBoth())
+    twin = copy.deepcopy(model)
+    g = target.capture(model)
+    for number in (first, first, then, first, then):
+        x, index = target.randn(4, 4), torch.tensor([number], device=target.device)
+        assert torch.allclose(g(x, index), twin(x, index), atol=1e-6)
+        assert torch.equal(model.returns.kept, twin.returns.kept)
+    if first == then:
+        assert g.report().replays == 3  # the second call is compared with eager
+
+
+def test_other_threads_call_modules_as_usual_during_a_capture(target: Any) -> None:
+    import threading
+
+    model = target.module(Pipeline())
+    twin = copy.deepcopy(model)
+    x = target.randn(2, 4)
+    expected = twin(x)
+    inside, ended = threading.Event(), threading.Event()
+    results: list[Any] = []
+
+    class Waits(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            inside.set()
+            ended.wait(0.2)
+            return x
+
+    def call_router() -> None:
+        inside.wait(5)
+        with torch.no_grad():
+            results.extend(model.router(x) for _ in range(20))
+        ended.set()
+
+    model.before = torch.nn.Sequential(model.before, Waits())
+    g = target.capture(model)
+    thread = threading.Thread(target=call_router)
+    thread.start()
+    for _ in range(3):
+        assert torch.allclose(g(x), expected, atol=1e-6)
+    thread.join()
+    assert all(torch.equal(result, twin.router(x)) for result in results)
+    assert g.report().replays == 2
+
+
+def test_a_failed_attempt_leaves_python_values_as_they_were(target: Any) -> None:
+    class Counts(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.router, self.last = torch.nn.Linear(4, 4), Router(), torch.nn.Linear(4, 4)
+            self.state = {"calls": 0}
+
+        def forward(self, x: Any) -> Any:
+            self.state["calls"] = 1  # reset at the end, unless the capture fails
+            x = self.last(self.router(self.first(x)))
+            self.state["calls"] = 0
+            return x
+
+    model = target.module(Counts())
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, *[(2, 4)] * 3)
+    assert model.state == {"calls": 0}
+    assert g.report().replays == 2

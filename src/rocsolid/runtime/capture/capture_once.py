@@ -4,6 +4,7 @@ The eager run is the result of the call. Whatever fails after it costs the calle
 values stay as that one run left them.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -92,6 +93,16 @@ class SetAside:
         return patched_forwards((module, partial(_instead, variant)) for module, variant in self.variants.values())
 
 
+def _only_here(make: Callable[[Any], Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for this thread; others call the original."""
+    thread, replacement = threading.get_ident(), make(original)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return (replacement if threading.get_ident() == thread else original)(*args, **kwargs)
+
+    return forward
+
+
 def _instead(variant: Callable[..., Any], _: Callable[..., Any]) -> Callable[..., Any]:
     return variant
 
@@ -99,7 +110,7 @@ def _instead(variant: Callable[..., Any], _: Callable[..., Any]) -> Callable[...
 @contextmanager
 def patched_forwards(forwards: Iterable[tuple[Any, Callable[[Any], Any]]]) -> Iterator[None]:
     """Replace `forward` of these modules inside the block."""
-    patches = [AttributePatch(module, "forward", make) for module, make in forwards]
+    patches = [AttributePatch(module, "forward", partial(_only_here, make)) for module, make in forwards]
     try:
         yield
     finally:
@@ -226,7 +237,11 @@ def _capture_inference(
     with backend.capture_scope(), reported_as_capturing(), backend.warm_up_scope():
         warm_up(partial(call.run, function, inputs), first, initial, options.warmups)
 
+    before, layouts = Snapshot(first.state), LayoutSnapshot(first.state)
+
     def attempt(aside: SetAside = NOTHING_ASIDE, workarounds: Sequence[Workaround] = ()) -> Entry:
+        before.restore()  # an attempt before this one may have failed in the middle
+        layouts.restore()
         with backend.capture_scope(), reported_as_capturing():
             graph, result = _capture(function, call, first, initial, options, backend, aside)
         try:
@@ -389,39 +404,50 @@ def _capture(
             Reason.OUT_OF_MEMORY, missing, fix="capture fewer graphs (max_graphs=), or free GPU memory first"
         )
     session = new_session(function, first, options, backend)
+    # With the mode, compiled code would be compiled again; it has its constants on the device.
+    with_constants = recorder.constants and executed is not None and not first.runs_compiled_code
 
     @contextmanager
     def outside() -> Iterator[None]:
         with backend.warm_up_scope(), reported_as_not_capturing(), server.paused():
             yield
 
+    def record_graphs() -> tuple[Graph, Any]:
+        if not aside.modules:
+            session.begin()
+            result = body()
+            return session.end(), result
+        from rocsolid.runtime.capture.eager_segments import capture_segments
+
+        save_state = partial(_written_state, call, first, options) if first.effects.any else None
+        return capture_segments(session, body, aside.modules, save_state, outside, first.state, segments)
+
     def record() -> tuple[Graph, Any]:
-        if aside.modules:
-            from rocsolid.runtime.capture.eager_segments import capture_segments
-
-            save_state = partial(_written_state, call, first, options) if first.effects.any else None
-            return capture_segments(session, body, aside.modules, save_state, outside)
-        session.begin()
-        result = body()
-        return session.end(), result
-
-    def record_with_constants() -> tuple[Graph, Any]:
-        with server:
-            graph, result = record()
+        with server if with_constants else nullcontext():
+            graph, result = record_graphs()
         if server.refusal:  # the function caught the exception
             graph.close()
             raise server.refusal
         first.constants = [constant.tensor for constant in recorder.constants]
         return graph, result
 
-    # With the mode, compiled code would be compiled again; it has its constants on the device.
-    with_constants = recorder.constants and executed is not None and not first.runs_compiled_code
-    record_all = record_with_constants if with_constants else record
-    graph, result = run_capture(record_all, session, backend, initial, body, aside)
+    segments: list[Graph] = []
+    with _closed_after_error(segments):
+        graph, result = run_capture(record, session, backend, initial, body, aside)
     if graph.nodes == 0:
         graph.close()
         raise CannotCapture(Reason.NO_GPU_WORK, "the call launches no work that a graph could replay")
     return graph, result
+
+
+@contextmanager
+def _closed_after_error(graphs: Sequence[Graph]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for graph in graphs:
+            graph.close()
+        raise
 
 
 def _written_state(call: Call, first: FirstRun, options: Options) -> InitialState:

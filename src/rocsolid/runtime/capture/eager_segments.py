@@ -5,7 +5,7 @@ same shapes every time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -15,8 +15,8 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backends.base import Graph, Session
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.capture_once import Scope, patched_forwards
-from rocsolid.runtime.capture.reachable_state import collect_reachable
-from rocsolid.runtime.capture.state_snapshot import InitialState
+from rocsolid.runtime.capture.reachable_state import ReachableState, collect_reachable
+from rocsolid.runtime.capture.state_snapshot import InitialState, without_repeats
 from rocsolid.torchapi.graphs.replay_checks import storage_id
 from rocsolid.torchapi.pytree import Flattened, flatten_result
 
@@ -28,14 +28,21 @@ class EagerSegment:
     bytes = 0
 
     def __init__(
-        self, name: str, module: Any, forward: Callable[..., Any], args: Any, kwargs: Any, result: Any
+        self,
+        name: str,
+        module: Any,
+        forward: Callable[..., Any],
+        call: tuple[Any, Any],
+        result: Any,
+        borrowed: set[int],
     ) -> None:
+        """`borrowed` has the storage ids of the arguments and of what the function reaches: a result there is never written to."""
         self._name = name
         self._module = module
         self._forward = forward
-        self._args = args
-        self._kwargs = kwargs
+        self._args, self._kwargs = call
         self._captured: Flattened = flatten_result(result)
+        self._borrowed = borrowed
         # The function may have set them itself, e.g. with @torch.inference_mode().
         self._inference_mode, self._grad_mode = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
@@ -56,9 +63,22 @@ class EagerSegment:
                     raise self._changed(new.path, repr(new.value), repr(old.value))
             elif new.value.shape != old.value.shape or new.value.dtype != old.value.dtype:
                 raise self._changed(new.path, _dtype_and_shape(new.value), _dtype_and_shape(old.value))
-            elif storage_id(new.value) != storage_id(old.value):
+            elif not self._is_in_place(new.path, new.value, old.value):
                 with torch.no_grad():
-                    old.value.copy_(new.value)
+                    without_repeats(old.value).copy_(without_repeats(new.value))
+
+    def _is_in_place(self, path: str, new: Any, old: Any) -> bool:
+        """Return whether a result is where the next graph reads it. Raises CannotCapture if it is not, and must not be copied there."""
+        same_memory = storage_id(new) == storage_id(old)
+        if same_memory and new.data_ptr() == old.data_ptr() and new.stride() == old.stride():
+            return True
+        repeats = without_repeats(old).shape != without_repeats(new).shape
+        if (same_memory or storage_id(old) in self._borrowed or repeats) and old.numel():
+            what = "an argument, or memory that the model keeps"
+            raise self._changed(
+                path, "another tensor", what if storage_id(old) in self._borrowed else "a view of another part"
+            )
+        return False
 
     def _changed(self, path: str, now: str, before: str) -> CannotCapture:
         place = "" if path == "result" else f" in `{path}`"
@@ -122,17 +142,19 @@ def capture_segments(
     body: Callable[[], Any],
     modules: Mapping[str, Any],
     save_state: Callable[[], InitialState] | None,
-    outside: Scope = nullcontext,
+    outside: Scope,
+    state: ReachableState,
+    parts: list[Graph],
 ) -> tuple[Graph, Any]:
     """Capture the body; each call of one of these modules ends one graph, and the next graph begins after it.
 
-    The modules are called inside `outside()`.
+    The modules are called inside `outside()`. The graphs are added to `parts`, which the caller closes after a failure.
     """
-    parts: list[Graph] = []
     in_eager: list[str] = []
+    reached = {storage_id(ref.value) for ref in state.tensors}
     with ExitStack() as scope:
         for name, module in modules.items():
-            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager, outside))
+            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager, outside, reached))
         session.begin()
         result = body()
         last = session.end()
@@ -140,7 +162,13 @@ def capture_segments(
 
 
 def _end_graph_at(
-    name: str, module: Any, session: Session, parts: list[Graph], in_eager: list[str], outside: Scope
+    name: str,
+    module: Any,
+    session: Session,
+    parts: list[Graph],
+    in_eager: list[str],
+    outside: Scope,
+    reached: set[int],
 ) -> AbstractContextManager[None]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -158,7 +186,8 @@ def _end_graph_at(
             finally:
                 in_eager.pop()
             _refuse_changed_arguments(name, module, given, flatten_result([*args, kwargs], "arguments"))
-            parts.append(EagerSegment(name, module, original, args, kwargs, result))
+            passed = {storage_id(leaf.value) for leaf in given.leaves if isinstance(leaf.value, torch.Tensor)}
+            parts.append(EagerSegment(name, module, original, (args, kwargs), result, passed | reached))
             session.begin()
             return result
 

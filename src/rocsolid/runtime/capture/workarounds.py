@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import torch
 
-from rocsolid.model.capture_report import Workaround
+from rocsolid.errors import first_line
+from rocsolid.model.capture_report import Reason, Workaround
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.capture_once import SetAside
 from rocsolid.runtime.capture.diagnosis import drop_frames, innermost_error, running_modules
@@ -159,6 +160,10 @@ class WorkaroundSearch:
             except CannotCapture as why:
                 failures.append(why)
                 workarounds = self._extended(workarounds, function, failures, is_compiled)
+            except Exception as error:  # noqa: BLE001 - the user did not ask for segments, so they must not end a call
+                problem = f"a capture in segments failed with {type(error).__name__}: {first_line(error)}"
+                failures.append(CannotCapture(Reason.ERROR, problem))
+                break
             else:
                 self._known = workarounds.first or workarounds
                 return found
