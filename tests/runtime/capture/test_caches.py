@@ -359,6 +359,19 @@ def test_a_cache_inside_other_arguments(target: Any) -> None:
     assert g.report().replays == 1
 
 
+def test_a_cache_of_static_is_returned_itself(target: Any) -> None:
+    model = target.module(Model())
+    twin = copy.deepcopy(model)
+    g = target.capture(model, static=("cache",))
+    cache, other = Cache(), Cache()
+    for _ in range(6):
+        step(g, twin, target.randn(1, 4), cache, other)
+    assert g.report().replays == 5
+    another, twin_cache = Cache(), Cache()
+    for _ in range(3):
+        step(g, twin, target.randn(1, 4), another, twin_cache)
+
+
 def test_training_with_a_cache_is_refused(target: Any) -> None:
     model = target.module(Model())
     g = target.capture(model, backward=True, on_error="raise")

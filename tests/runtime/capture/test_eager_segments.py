@@ -468,3 +468,31 @@ def test_a_failed_attempt_leaves_python_values_as_they_were(target: Any) -> None
     _replays_like_eager(target, model, g, *[(2, 4)] * 3)
     assert model.state == {"calls": 0}
     assert g.report().replays == 2
+
+
+def test_experts_of_transformers_are_captured_in_a_form_that_does_not_wait(target: Any) -> None:
+    """On a GPU `grouped_mm` in float32 waits, too. For many tokens that form copies too many weights."""
+    pytest.importorskip("transformers.models.mixtral.modeling_mixtral")
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
+    model = target.module(MixtralForCausalLM(MixtralConfig(**sizes, **heads)).eval())
+    model.set_experts_implementation("eager" if target.backend == "record" else "grouped_mm")
+    chosen = model.config._experts_implementation
+    twin = copy.deepcopy(model)
+    g = target.capture(model)
+    for length, how in ((3, "batched_mm"), (20, "eager"), (4, "batched_mm")):
+        for _ in range(4):
+            ids = torch.randint(64, (1, length), device=target.device)
+            got, want = (fn(ids, use_cache=False).logits for fn in (g, twin))
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        found = g.explain(ids, use_cache=False).workarounds
+        assert len(found) == 1
+        assert found[0].startswith("captured as batched_mm" if how == "batched_mm" else "in eager between graphs")
+        assert "MixtralExperts" in found[0]
+    assert g.report().replays == 6
+    assert model.config._experts_implementation == chosen
+    model.set_experts_implementation("batched_mm" if target.backend == "record" else "eager")
+    g(ids, use_cache=False)
+    assert g.report().invalidated

@@ -2,7 +2,7 @@
 
 import inspect
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -190,7 +190,8 @@ class Argument:
     expression: str  # reads it from `args` and `kwargs`: `args[0]` or `kwargs['x']`
     tree: Flattened
     static: bool = False  # named in `static=`: passed on as it is, even if it is a tensor
-    caches: tuple[Leaf, ...] = ()  # KV caches of transformers in it, with their paths
+    has_caches: bool = False
+    caches: tuple[Leaf, ...] = ()  # KV caches of transformers in it, with their paths; not those of `static=`
     cache_structures: tuple[Hashable, ...] = ()
     outside_caches: Flattened | None = None  # with each cache as one leaf, if there is any
 
@@ -243,7 +244,8 @@ class Call:
     argument_key: tuple[tuple[str, Hashable], ...]
     torch_state: tuple[tuple[str, Hashable], ...]
     identity_objects: tuple[Leaf, ...]  # compared by id() in the key, so they must live as long as the key
-    parts: tuple[Any, ...] = ()  # what the caches among the arguments consist of
+    parts: tuple[Any, ...] = ()  # what the caches among the arguments consist of, those of `static=` last
+    own_parts: int = 0  # how many of them are not of `static=`
     own_device: Any = None  # of the tensors that the function reaches; set for a call without tensors
 
     @cached_property
@@ -335,9 +337,7 @@ class Call:
         """Call the function. With caches among the arguments, the result is a `CallResult`."""
         if not self.parts:
             return function(*args, **kwargs)
-        values = [(argument.value(args, kwargs), argument.name) for argument in self.arguments if argument.caches]
-        parts = [part for value, name in values for cache in caches_in(value, name) for part in parts_of(cache)]
-        return run_with_parts(parts, lambda: function(*args, **kwargs))
+        return run_with_parts(_parts(self.arguments, args, kwargs), lambda: function(*args, **kwargs))
 
 
 def _argument_texts(call: Call) -> Iterator[tuple[str, str]]:
@@ -422,9 +422,10 @@ def parse_call(
     _refuse_unknown_bucket_names(buckets or {}, [*(leaf.path for leaf in tensors), *caches])
     bucketed, specs = _apply_buckets(tensors, buckets or {})
     dims = tuple((dim.tensor, dim.dim, dim.group) for dim in bucketed)
-    parts = tuple(part.value for argument in arguments for cache in argument.caches for part in parts_of(cache))
+    parts = tuple(part.value for part in _parts(arguments, args, kwargs))
     if len(set(map(id, parts))) != len(parts):
         raise CannotCapture(Reason.ARGUMENT, "two caches among the arguments are one, or share a layer")
+    own_parts = len(_parts([argument for argument in arguments if not argument.static], args, kwargs))
     return Call(
         args=tuple(args),
         kwargs=dict(kwargs),
@@ -437,7 +438,15 @@ def parse_call(
         torch_state=torch_state,
         identity_objects=tuple(identity_objects),
         parts=parts,
+        own_parts=own_parts,
     )
+
+
+def _parts(arguments: Iterable[Argument], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Leaf]:
+    """Return what the caches among the arguments consist of, those of `static=` last."""
+    ordered = sorted((argument for argument in arguments if argument.has_caches), key=lambda argument: argument.static)
+    values = ((argument.value(args, kwargs), argument.name) for argument in ordered)
+    return [part for value, name in values for cache in caches_in(value, name) for part in parts_of(cache)]
 
 
 def _is_inside(leaf: Leaf, cache: Leaf) -> bool:
@@ -473,9 +482,9 @@ def _with_caches(
 ) -> Argument:
     """Return the argument with the caches in it."""
     value = argument.value(args, kwargs)
-    caches = () if argument.static else tuple(caches_in(value, argument.name))
-    if not caches:
-        return argument
+    caches = tuple(caches_in(value, argument.name))
+    if not caches or argument.static:
+        return replace(argument, has_caches=bool(caches))
     tree = argument.tree
     if any(other.tree.on_device for other in arguments):
         leaves = tuple(_host_number(leaf) for leaf in tree.leaves)
@@ -485,7 +494,9 @@ def _with_caches(
         argument.tree.structure if leaf.value is value else flatten_argument(leaf.value, leaf.path).structure
         for leaf in caches
     )
-    return replace(argument, tree=tree, caches=caches, cache_structures=structures, outside_caches=outside)
+    return replace(
+        argument, tree=tree, has_caches=True, caches=caches, cache_structures=structures, outside_caches=outside
+    )
 
 
 def _host_number(leaf: Leaf) -> Leaf:

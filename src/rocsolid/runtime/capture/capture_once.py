@@ -336,11 +336,11 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
             "for model.generate(...), use rs.optimize(model)",
         )
     held = {id(value): path for path, value in first.state.objects}
-    shared = next((held[id(part)] for part in call.parts if id(part) in held), None)
-    if call.parts and (with_backward or shared is not None):
+    shared = next((held[id(part)] for part in call.parts[: call.own_parts] if id(part) in held), None)
+    if call.own_parts and (with_backward or shared is not None):
         problem = f"`{shared}` is also an argument" if shared is not None else "a cache is an argument"
         raise CannotCapture(Reason.ARGUMENT, f"{problem}, and a replay would change only one of both")
-    _refuse_kept_container(first.result, "result", first.state)
+    _refuse_kept_container(first.result, "result", first.state, set(map(id, call.parts)))
     state_storages = first.effects.storages(ref.value for ref in first.state.tensors)
     index = memory_conflict([leaf.value for leaf in call.tensors], first.effects.arguments, *state_storages)
     if index is not None and call.tensors[index].value.numel():
@@ -351,8 +351,13 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
         raise CannotCapture(Reason.SHARED_MEMORY, problem, fix=f"pass {path}.clone()")
 
 
-def _refuse_kept_container(value: Any, path: str, state: ReachableState) -> None:
-    """Raise CannotCapture when a list or dictionary of the result is one that the function keeps, which a replay would copy."""
+def _refuse_kept_container(value: Any, path: str, state: ReachableState, parts: set[int]) -> None:
+    """Raise CannotCapture when a list or dictionary of the result is one that the function keeps, which a replay would copy.
+
+    `parts` has the ids of what the caches among the arguments consist of: a replay returns the caller's own.
+    """
+    if id(value) in parts:
+        return
     kept = {id(watched.items): watched.path for watched in state.dicts}
     kept.update({id(sequence): name for name, sequence in state.sequences})
     if is_plain_object(value) and id(vars(value)) in kept:
@@ -364,10 +369,10 @@ def _refuse_kept_container(value: Any, path: str, state: ReachableState) -> None
     spec = open_container(value)
     if spec is not None:
         for child, step in zip(spec.values, spec.steps, strict=True):
-            _refuse_kept_container(child, path + step, state)
+            _refuse_kept_container(child, path + step, state, parts)
     elif is_plain_object(value):
         for name, child in vars(value).items():
-            _refuse_kept_container(child, f"{path}.{name}", state)
+            _refuse_kept_container(child, f"{path}.{name}", state, parts)
 
 
 def _capture(

@@ -124,7 +124,8 @@ class Entry:
     written_state: tuple[tuple[str, Any], ...]  # tensors outside the arguments that the function writes to
     mutates: tuple[str, ...]  # paths of both
     writes: bool  # the function writes to an argument or to state
-    state_objects: frozenset[int] | None  # ids of objects of the state, if the call has caches among its arguments
+    own_parts: int  # how many objects the caches among the arguments consist of, without those of `static=`
+    state_objects: frozenset[int]  # ids of objects of the state, if there are such caches
     state_storages: tuple[
         frozenset[int], frozenset[int]
     ]  # storage ids of the tensors in the state: all, and the written ones
@@ -204,7 +205,7 @@ class Entry:
 
     def _reaches_parts(self, tensors: Any) -> bool:
         """Return whether the function also reaches a cache of the call without its arguments."""
-        return not self.state_objects.isdisjoint(map(id, tensors.parts))  # type: ignore[union-attr]
+        return not self.state_objects.isdisjoint(map(id, tensors.parts[: self.own_parts]))
 
     def replay_on(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
         """Replay on these tensors and return copies of the results, for verification."""
@@ -333,12 +334,13 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         written_state=effects.state,
         mutates=effects.paths(call),
         writes=bool(effects.arguments or effects.state),
-        state_objects=captured_state.object_ids if call.parts else None,
+        own_parts=call.own_parts,
+        state_objects=captured_state.object_ids if call.own_parts else frozenset(),
         state_storages=effects.storages(captured_state.tensors),
         check_before_replay=bool(
             training
             or effects.arguments
-            or call.parts
+            or call.own_parts
             or (effects.state and undo_writes is None)
             or effects.draws_random
         ),

@@ -103,7 +103,7 @@ def make_reader(call: Call, static: Sequence[str] = ()) -> Read:
     for argument in call.arguments:
         value = argument.value(args, kwargs)
         generator.visit(value, argument.expression, by_identity=argument.name in static)
-    return generator.function(len(call.args), len(call.kwargs))
+    return generator.function(len(call.args), len(call.kwargs), call.parts[call.own_parts :])
 
 
 class _ReaderGenerator:
@@ -213,17 +213,17 @@ class _ReaderGenerator:
         self._globals[name] = value
         return name
 
-    def function(self, positional: int, keywords: int) -> Read:
-        """Compile the lines and return the function."""
+    def function(self, positional: int, keywords: int, static_parts: tuple[Any, ...]) -> Read:
+        """Compile the lines and return the function. `static_parts` are those of the caches of `static=`."""
         length_check = f"if len(args) != {positional} or len(kwargs) != {keywords}: return None"
         if self._expressions == [f"args[{position}]" for position in range(positional)] and not keywords:
             body = [length_check, "return args"]  # only tensors, in order
         else:
             result = f"({''.join(f'{name}, ' for name in self._tensors.values())})"
-            if self._parts:
-                parts = f"({''.join(f'{name}, ' for name in self._parts)})"
-                self._lines.append(f"parts = {parts}")
-                self._reject_if(f"len(set(map(id, parts))) != {len(self._parts)}")
+            if self._parts or static_parts:
+                own = f"({''.join(f'{name}, ' for name in self._parts)})"
+                self._lines.append(f"parts = {own} + {self._global(static_parts)}")
+                self._reject_if(f"len(set(map(id, parts))) != {len(self._parts) + len(static_parts)}")
                 result = f"CallTensors.of({result}, parts)"
             body = [length_check, "try:", *(f"    {line}" for line in self._lines), f"    return {result}"]
             body += ["except (LookupError, AttributeError, TypeError): return None"]
