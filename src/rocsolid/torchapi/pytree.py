@@ -246,7 +246,26 @@ def _same(before: tuple[Any, Sequence[Any]], now: tuple[Any, Sequence[Any]]) -> 
     )
 
 
-def flatten_result(value: Any, path: str = "result") -> Flattened:
+class PartContents:
+    """What some parts of caches contain now, to be restored."""
+
+    def __init__(self, parts: Sequence[Leaf]) -> None:
+        self._contents = [(part.value, *_contents(part.value)) for part in parts]
+
+    def tensors(self) -> Iterator[Any]:
+        """Yield the tensors in the parts."""
+        import torch
+
+        values = (value for _, _, held in self._contents for value in held)
+        return (value for value in values if isinstance(value, torch.Tensor))
+
+    def restore(self) -> None:
+        """Make the parts contain it again."""
+        for part, names, values in self._contents:
+            _fill(part, names, values)
+
+
+def flatten_result(value: Any, path: str = "result", *, open_caches: bool = True) -> Flattened:
     """Flatten the result of a function. Plain objects, such as the KV cache of a model output, are taken apart, too.
 
     An object that occurs twice is a leaf the second time: two objects would be built from it.
@@ -261,7 +280,8 @@ def flatten_result(value: Any, path: str = "result") -> Flattened:
             part = Part(number, type(value))
             return ContainerSpec(values=(part,), steps=("",), structure="part", rebuild=lambda values: values[0])
         spec = open_container(value)
-        if spec is None and is_plain_object(value) and id(value) not in opened:
+        closed = id(value) in opened or (is_cache(value) and not open_caches)
+        if spec is None and is_plain_object(value) and not closed:
             opened.add(id(value))
             spec = _object(value)
         return spec

@@ -496,3 +496,100 @@ def test_experts_of_transformers_are_captured_in_a_form_that_does_not_wait(targe
     model.set_experts_implementation("batched_mm" if target.backend == "record" else "eager")
     g(ids, use_cache=False)
     assert g.report().invalidated
+
+
+class KeyCache:
+    """Grows when it is used, as the KV cache of a language model."""
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+        self.tokens = 0
+
+
+KeyCache.__module__ = "transformers.cache_utils"  # as the classes that are taken apart
+
+
+class Attends(torch.nn.Module):  # type: ignore[misc]
+    """Changes a cache, and waits for the host."""
+
+    def forward(self, x: Any, cache: KeyCache) -> Any:
+        cache.keys.append(x * 2 if x.sum().item() > 0 else -x)
+        cache.tokens += len(x)
+        return torch.stack(cache.keys).sum(0)
+
+
+class Decoder(torch.nn.Module):  # type: ignore[misc]
+    """Two layers that share a cache, which is new in each call unless it is passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(3)])
+        self.attends = torch.nn.ModuleList([Attends(), Attends()])
+
+    def forward(self, x: Any, cache: Any = None) -> Any:
+        cache = KeyCache() if cache is None else cache
+        for linear, attends in zip(self.linear, self.attends, strict=False):
+            x = attends(linear(x), cache)
+        return self.linear[2](x) + cache.keys[0] * cache.tokens, cache
+
+
+@pytest.mark.parametrize("passed", [False, True])
+def test_an_eager_module_may_change_a_cache(target: Any, *, passed: bool) -> None:
+    model = target.module(Decoder())
+    twin = copy.deepcopy(model)
+    g = target.capture(model)
+    for _ in range(5):
+        x = target.randn(2, 4)
+        caches = [KeyCache() for _ in "ab"] if passed else [None, None]
+        (got, cache), (want, other) = g(x, caches[0]), twin(x, caches[1])
+        assert torch.allclose(got, want, atol=1e-6)
+        assert all(torch.allclose(a, b) for a, b in zip(cache.keys, other.keys, strict=True))
+        assert cache.tokens == other.tokens == 4
+        assert not passed or cache is caches[0]
+    assert (g.report().replays, g.report().refusals) == (4, ())
+    assert [found.kind for found in g.report().workarounds] == ["Attends"]
+
+
+def test_a_wait_inside_the_handling_of_another_error_is_found(target: Any) -> None:
+    class Handles(Pipeline):
+        def forward(self, x: Any) -> Any:
+            try:
+                return x[99]
+            except IndexError:
+                return super().forward(x)
+
+    model = target.module(Handles())
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, *[(2, 4)] * 3)
+    assert [found.kind for found in g.report().workarounds] == ["Router"]
+
+
+def test_experts_count_as_one_module(target: Any) -> None:
+    class Experts(torch.nn.ModuleList):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return self[int(x.sum() > 0)](x)
+
+    class Moe(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.experts = Experts([torch.nn.Linear(4, 4) for _ in range(16)])
+
+        def forward(self, x: Any) -> Any:
+            return self.after(self.experts(self.before(x)))
+
+    model = target.module(Moe())
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, *[(2, 4)] * 4)
+    assert (g.report().replays, [found.kind for found in g.report().workarounds]) == (3, ["Experts"])
+
+
+def test_a_later_failure_is_refused_with_the_original_operation(target: Any) -> None:
+    model = target.module(torch.nn.Sequential(torch.nn.Linear(4, 4), Cuts(), torch.nn.Linear(4, 4)))
+    g, x = target.capture(model), target.randn(4, 4)
+    for rows in (2, 2, 3, 3):
+        model[1].counts.copy_(torch.tensor([rows - 1, 1]))
+        assert torch.allclose(g(x), model(x), atol=1e-6)
+    (refusal,) = g.report().refusals
+    assert "int(self.counts.sum())" in refusal.message
+    assert g.report().invalidated[0].startswith("module `1` returned")

@@ -294,7 +294,7 @@ class Captured:
         captures_again = not self._frozen and self._workarounds.change(function, failure)  # it has made the segment
         self._invalidate(entry, failure.message.partition("\n")[0], recapture=captures_again)
         if not captures_again:
-            self._refuse(call, failure)
+            self._refuse(call, self._workarounds.original or failure)
 
     def _report_failed_check(self, comparison: Comparison, entry: Entry) -> None:
         report_failure(self.__name__, comparison, self._options.verify)

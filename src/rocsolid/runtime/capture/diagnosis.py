@@ -102,12 +102,9 @@ def running_modules(failure: CannotCapture) -> list[Any]:
     """Return the modules that were running when a capture failed, the innermost last."""
     if failure.module is not None:
         return [failure.module]
-    trace = innermost_error(failure).__traceback__
-    frames = []
-    while trace is not None:
-        frames.append(trace.tb_frame)
-        trace = trace.tb_next
-    return _modules_in(frames)
+    # A failure without a cause was raised where it happened; another one explains the first error of a chain.
+    first = failure if failure.__cause__ is None else innermost_error(failure.__cause__)
+    return _modules_in(frame for frame, _ in traceback.walk_tb(first.__traceback__))
 
 
 def _modules_in(frames: Iterable[FrameType]) -> list[Any]:

@@ -18,7 +18,16 @@ from rocsolid.runtime.capture.capture_once import Scope, patched_forwards
 from rocsolid.runtime.capture.reachable_state import ReachableState, collect_reachable
 from rocsolid.runtime.capture.state_snapshot import InitialState, without_repeats
 from rocsolid.torchapi.graphs.replay_checks import storage_id
-from rocsolid.torchapi.pytree import Flattened, flatten_result
+from rocsolid.torchapi.pytree import (
+    CallResult,
+    Flattened,
+    Part,
+    PartContents,
+    caches_in,
+    flatten_result,
+    parts_of,
+    run_with_parts,
+)
 
 
 class EagerSegment:
@@ -28,21 +37,24 @@ class EagerSegment:
     bytes = 0
 
     def __init__(
-        self,
-        name: str,
-        module: Any,
-        forward: Callable[..., Any],
-        call: tuple[Any, Any],
-        result: Any,
-        borrowed: set[int],
+        self, name: str, module: Any, forward: Callable[..., Any], args: Any, kwargs: Any, borrowed: set[int]
     ) -> None:
-        """`borrowed` has the storage ids of the arguments and of what the function reaches: a result there is never written to."""
+        """Call the module. `borrowed` has storage ids of what the function reaches: a result there is never written to."""
         self._name = name
         self._module = module
         self._forward = forward
-        self._args, self._kwargs = call
-        self._captured: Flattened = flatten_result(result)
-        self._borrowed = borrowed
+        self._args, self._kwargs = args, kwargs
+        given = flatten_result([*args, kwargs], "arguments", open_caches=False)
+        # The module may change the caches that it gets: each replay starts from what they contain now.
+        self._parts = [part for cache in caches_in([*args, kwargs], "arguments") for part in parts_of(cache)]
+        self._before = PartContents(self._parts)
+        passed = [leaf.value for leaf in given.leaves if isinstance(leaf.value, torch.Tensor)]
+        self._borrowed = {*borrowed, *map(storage_id, (*passed, *self._before.tensors()))}
+        called = self._call()
+        self.result = called.value
+        self._captured: Flattened = flatten_result(called)
+        after = flatten_result([*args, kwargs], "arguments", open_caches=False)
+        _refuse_changed_arguments(name, module, given, after)
         # The function may have set them itself, e.g. with @torch.inference_mode().
         self._inference_mode, self._grad_mode = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
@@ -52,14 +64,18 @@ class EagerSegment:
         with torch.inference_mode(self._inference_mode), torch.set_grad_enabled(self._grad_mode):
             self._call_module()
 
+    def _call(self) -> CallResult:
+        return run_with_parts(self._parts, lambda: self._forward(*self._args, **self._kwargs))
+
     def _call_module(self) -> None:
-        result = flatten_result(self._forward(*self._args, **self._kwargs))
+        self._before.restore()
+        result = flatten_result(self._call())
         if result.structure != self._captured.structure:
             problem = f"the result of module `{self._name}` has a different structure than during the capture"
             raise self._refusal(problem)
         for new, old in zip(result.leaves, self._captured.leaves, strict=True):
             if not isinstance(old.value, torch.Tensor):
-                if new.value != old.value:
+                if new.value != old.value and not isinstance(new.value, Part):
                     raise self._changed(new.path, repr(new.value), repr(old.value))
             elif new.value.shape != old.value.shape or new.value.dtype != old.value.dtype:
                 raise self._changed(new.path, _dtype_and_shape(new.value), _dtype_and_shape(old.value))
@@ -91,7 +107,8 @@ class EagerSegment:
 
     def close(self) -> None:
         """Free the arguments of the call."""
-        self._args, self._kwargs, self._module = (), {}, None
+        self._args, self._kwargs, self._module, self.result = (), {}, None, None
+        self._parts, self._before = [], PartContents(())
 
     def dump(self, path: str) -> None:
         """Write nothing, because there is no graph here."""
@@ -176,20 +193,17 @@ def _end_graph_at(
                 return original(*args, **kwargs)
             parts.append(session.end())
             in_eager.append(name)
-            given = flatten_result([*args, kwargs], "arguments")
             try:
                 with outside():
                     if not session.executes:
                         # The module must get real values: an index from memory that was never written can end all use of the GPU.
                         parts[-1].replay()
-                    result = original(*args, **kwargs)
+                    segment = EagerSegment(name, module, original, args, kwargs, reached)
             finally:
                 in_eager.pop()
-            _refuse_changed_arguments(name, module, given, flatten_result([*args, kwargs], "arguments"))
-            passed = {storage_id(leaf.value) for leaf in given.leaves if isinstance(leaf.value, torch.Tensor)}
-            parts.append(EagerSegment(name, module, original, (args, kwargs), result, passed | reached))
+            parts.append(segment)
             session.begin()
-            return result
+            return segment.result
 
         return forward
 
@@ -197,7 +211,7 @@ def _end_graph_at(
 
 
 def _refuse_changed_arguments(name: str, module: Any, before: Flattened, after: Flattened) -> None:
-    """Raise CannotCapture if a module changed an object that it was passed, such as a KV cache: every replay would change it again."""
+    """Raise CannotCapture if a module changed an object that it was passed, other than a cache: every replay would change it again."""
     changed = [old.path for old, new in zip(before.leaves, after.leaves, strict=False) if old.value is not new.value]
     if changed or before.structure != after.structure:
         what = f"`{changed[0]}`" if changed else "one of its arguments"

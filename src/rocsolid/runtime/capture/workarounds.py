@@ -4,6 +4,8 @@ A capture that fails names the module that was running. The search puts that mod
 again. It gives up where most of the model would run in eager. What was found is used for every later capture of the function.
 """
 
+import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +26,7 @@ _MAX_TRIES: Final = 8  # captures of one call
 _MAX_CHANGES: Final = 4  # of what runs in eager, after a replay in which a module returned something else
 _MAX_EAGER_SHARE: Final = 0.5  # of the innermost modules
 _VARIANT: Final = "batched_mm"
+_LISTS: Final = (torch.nn.ModuleList, torch.nn.ModuleDict)
 _MAX_COPIES: Final = 4  # of all weights of the experts: `batched_mm` copies them for every token
 
 Function = Callable[..., Any]
@@ -77,13 +80,14 @@ class Workarounds:
         if inside:  # it is not called as a module, or returns other shapes each time: the modules around it
             because = self.in_eager[inside]
             around = {name: _module_around(modules, name) for name in alike}
-            candidates = [(tuple(dict.fromkeys(around.values())), alike), ((around[inside],), (inside,))]
+            groups = (alike, _in_same_place(inside, alike), (inside,))
+            candidates = [(tuple(dict.fromkeys(around[name] for name in group)), group) for group in groups]
             return self._with(modules, candidates, because)
         because = Workaround(reason=failure.reason, why=failure.message.partition("\n")[0], location=failure.location)
         if all(capturable_variant(modules[name]) is not None for name in alike):
             variants = {name: _named(because, modules[name], how=_VARIANT) for name in alike}
             return replace(self, variants={**self.variants, **variants})
-        return self._with(modules, [(alike, ()), ((failed,), ())], because)
+        return self._with(modules, [(alike, ()), (_in_same_place(failed, alike), ()), ((failed,), ())], because)
 
     def _with(
         self,
@@ -113,11 +117,26 @@ def _module_around(modules: Mapping[str, Any], name: str) -> str:
     return outer
 
 
+def _in_same_place(name: str, others: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that differ only in numbers, such as those of the same module in each layer."""
+    return tuple(other for other in others if re.sub(r"\d+", "", other) == re.sub(r"\d+", "", name))
+
+
 def _share(modules: Mapping[str, Any], in_eager: Mapping[str, Any]) -> float:
-    """Return how many of the innermost modules would run in eager."""
-    parts = [f"{name}." for name, module in modules.items() if not any(module.children())]
+    """Return how many of the innermost modules would run in eager. There, a list of equal modules, such as experts, counts as one."""
     prefixes = tuple(f"{name}." for name in in_eager)
-    return sum(part.startswith(prefixes) for part in parts) / max(1, len(parts))
+    counts = {
+        f"{name}.": len(module)
+        for name, module in modules.items()
+        if f"{name}.".startswith(prefixes) and isinstance(module, _LISTS) and len({*map(type, module.children())}) == 1
+    }
+    whole = eager = 0.0
+    for name, module in modules.items():
+        if not any(module.children()):
+            weight = 1 / math.prod(count for prefix, count in counts.items() if name.startswith(prefix))
+            whole += weight
+            eager += weight * f"{name}.".startswith(prefixes)
+    return eager / whole if whole else 0.0
 
 
 class WorkaroundSearch:
@@ -131,6 +150,7 @@ class WorkaroundSearch:
         self._known = Workarounds()
         self._in_vain: set[str] = set()  # failures for which nothing was found
         self._changes = 0
+        self.original: CannotCapture | None = None  # the failure for which the first workaround was found
 
     def capture(
         self,
@@ -168,7 +188,7 @@ class WorkaroundSearch:
                 self._known = workarounds.first or workarounds
                 return found
         self._in_vain.add(failures[0].message)
-        raise failures[0]
+        raise self.original or failures[0]
 
     def _extended(
         self,
@@ -182,6 +202,7 @@ class WorkaroundSearch:
             return None
         extended = workarounds.extended(function, failures[-1])
         if extended is not None:
+            self.original = self.original or failures[0]
             drop_frames(failures[-1])  # they keep the tensors of the failed capture alive
         return extended
 
