@@ -421,6 +421,8 @@ def test_the_caches_of_transformers(target: Any, kind: str) -> None:
             if kind != "static":  # each length of the mask needs a graph
                 mask = torch.cat([mask, mask.new_ones(2, 1)], dim=1)
     report = g.report()
+    predicted = g.explain(ids, past_key_values=cache, **given)
+    assert predicted.action == ("eager" if kind == "dynamic" else "replay")
     if kind == "dynamic":
         assert report.replays == 0  # the prompt is compared with eager, and the cache grows
         assert "rs.Bucket(dim=2" in report.refusals[0].message

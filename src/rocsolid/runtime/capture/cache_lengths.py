@@ -71,12 +71,9 @@ class CacheLengths:
         passed = {key: (expression, value) for key, expression, value in self._parameters.bind(args, kwargs)}
         outer = passed[name][1]
         cache = _dynamic_part(outer)
-        _refuse_other_layers(name, cache)
         length = cache.layers[0].keys.shape[_LENGTH_DIM]
-        mask = "attention_mask" if cache is outer else "decoder_attention_mask"
-        kind = self._kind({key: value for key, (_, value) in passed.items() if key != name}, mask, cache)
-        if kind.refusal is not None:
-            raise kind.refusal
+        mask = _mask_name(outer)
+        kind = self._kind(name, args, kwargs)
         before = [(layer.keys, layer.values) for layer in cache.layers]
         size = self._size(name, length + kind.tokens) if kind.tokens else 0
 
@@ -101,12 +98,23 @@ class CacheLengths:
             layer.keys, layer.values = keys, values
         return _replace_in_result(result, static, outer)
 
-    def _kind(self, others: Mapping[str, Any], mask: str, cache: Any) -> _Kind:
-        """Return what is known about calls with these other arguments."""
+    def has_graph(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether such a call was compared with eager. Raises CannotCapture if it has to run in eager."""
+        kind = self._kind(name, args, kwargs)
+        passed = {key: value for key, _, value in self._parameters.bind(args, kwargs)}
+        length = _dynamic_part(passed[name]).layers[0].keys.shape[_LENGTH_DIM]
+        return bool(kind.tokens) and self._size(name, length + kind.tokens) in kind.sizes
+
+    def _kind(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Kind:
+        """Return what is known about calls with such arguments. Raises CannotCapture if they have to run in eager."""
+        others = {key: value for key, _, value in self._parameters.bind(args, kwargs)}
+        outer = others.pop(name)
+        mask, cache = _mask_name(outer), _dynamic_part(outer)
+        _refuse_other_layers(name, cache)
         layers = [(tensor.shape[:_LENGTH_DIM], tensor.shape[-1], tensor.dtype) for tensor in _tensors(cache)]
         key: list[Hashable] = [tuple(layers), torch.is_grad_enabled(), torch.is_inference_mode_enabled()]
-        for name, value in others.items():
-            for leaf in flatten(value, name, open_outside_caches).leaves:
+        for path, value in others.items():
+            for leaf in flatten(value, path, open_outside_caches).leaves:
                 if isinstance(leaf.value, torch.Tensor):
                     spec = spec_of(leaf.value)
                     is_mask = leaf.path == mask
@@ -121,6 +129,8 @@ class CacheLengths:
                     Reason.BUCKET, problem, fix="pass arguments whose shapes do not depend on the length"
                 )
             found = self._kinds[tuple(key)] = _Kind()
+        if found.refusal is not None:
+            raise found.refusal
         return found
 
     def _size(self, name: str, length: int) -> int:
@@ -229,6 +239,11 @@ def _is_dynamic(value: Any) -> bool:
 def _dynamic_part(outer: Any) -> Any:
     """Return the cache that grows; that of an encoder-decoder is inside another one."""
     return getattr(outer, "self_attention_cache", outer)
+
+
+def _mask_name(outer: Any) -> str:
+    """Return the name of the argument that is as long as the cache."""
+    return "decoder_attention_mask" if hasattr(outer, "self_attention_cache") else "attention_mask"
 
 
 def _with_cache(outer: Any, cache: Any) -> Any:

@@ -617,7 +617,12 @@ class Captured:
     def explain(self, *args: Any, **kwargs: Any) -> CallPrediction:
         """Return what such a call would do, and why, without running it."""
         try:
+            if self._options.buckets and (name := self._find_dynamic_cache(args, kwargs)):
+                ready = self._cache_lengths.has_graph(name, args, kwargs)
+                reason = f"with a static cache in place of `{name}`, of the size of a bucket"
+                return CallPrediction(action="replay" if ready else "capture", reason=reason)
             call = self._parse(self._function(), args, kwargs)
+            self._refuse_growing_cache(call.caches)
         except CannotCapture as refusal:
             return CallPrediction(action="eager", reason=refusal.message)
         if (entry := self._cache.find(call.key)) is not None:
