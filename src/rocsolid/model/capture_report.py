@@ -68,12 +68,15 @@ class GraphRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Workaround:
-    """Modules of one class that are not captured as they are."""
+    """Modules of one class that are not captured as they are.
+
+    With `how="read"`, values that Python reads: each replay reads them again between graphs, and runs in eager if one has changed.
+    """
 
     reason: Reason | None = None  # None where `eager_modules=` names the modules
     why: str = ""  # the operation that cannot be captured
     location: str = ""  # `file:line` of the user's code with that operation; empty where it is not known
-    how: str = "eager"  # "eager": they run in eager between graphs; otherwise the name of another form of them, which is captured
+    how: str = "eager"  # "eager": they run in eager between graphs; "read": see below; else another form of them, which is captured
     kind: str = ""  # their class
     modules: tuple[str, ...] = ()
 
@@ -81,6 +84,9 @@ class Workaround:
         hidden = len(self.modules) - _MAX_LISTED_MODULES
         names = ", ".join(f"`{name}`" for name in self.modules[:_MAX_LISTED_MODULES])
         more = f" and {hidden} more" if hidden > 0 else ""
+        if self.how == "read":
+            place = f" ({self.location.removeprefix(f'{Path.cwd()}/')})" if self.location else ""
+            return f"reads values again in each call, and runs in eager if they differ, because {self.why}{place}"
         what = "in eager between graphs" if self.how == "eager" else f"captured as {self.how}"
         why = f", because {self.why}" if self.why else ""
         place = f" ({self.location.removeprefix(f'{Path.cwd()}/')})" if self.location else ""

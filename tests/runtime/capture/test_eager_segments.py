@@ -593,3 +593,92 @@ def test_a_later_failure_is_refused_with_the_original_operation(target: Any) -> 
     (refusal,) = g.report().refusals
     assert "int(self.counts.sum())" in refusal.message
     assert g.report().invalidated[0].startswith("module `1` returned")
+
+
+class Asks(torch.nn.Module):  # type: ignore[misc]
+    """Reads a mask in the function that is captured, as encoders of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        self.calls.add_(1)
+        x = self.first(x) + torch.rand_like(x)
+        if not bool(mask.all()):
+            x = x * mask[:, None]
+        return self.last(x) * int(mask.sum())
+
+
+def test_values_that_python_reads_are_read_again_by_each_replay(target: Any) -> None:
+    model = target.module(Asks())
+    twin = copy.deepcopy(model)
+    g = target.capture(model)
+    full = torch.ones(4, dtype=torch.int64, device=target.device)
+    masks = [full, full, full, full, full * 0, full, full * 0, full]
+    for number, mask in enumerate(masks):
+        x = target.randn(4, 4)
+        torch.manual_seed(number)
+        got, drawn = g(x, mask.clone()), target.randn(1)
+        torch.manual_seed(number)
+        want = twin(x, mask.clone())
+        assert torch.allclose(got, want, atol=1e-6), number
+        assert torch.equal(drawn, target.randn(1))
+        assert torch.equal(model.calls, twin.calls)
+    report = g.report()
+    (found,) = report.workarounds
+    assert found.how == "read"
+    assert "mask.all()" in found.why
+    assert "reads values again in each call" in str(report)
+    assert report.refusals == ()
+    assert (report.replays, report.eager_calls["host sync"]) == (4, 2)  # the second call is compared with eager
+
+
+def test_values_that_differ_in_most_calls_are_refused_with_the_original_operation(target: Any) -> None:
+    model = target.module(Asks())
+    twin = copy.deepcopy(model)
+    g = target.capture(model)
+    for number in range(10):
+        x, mask = target.randn(4, 4), torch.full((4,), number, device=target.device)
+        torch.manual_seed(number)
+        got = g(x, mask)
+        torch.manual_seed(number)
+        assert torch.allclose(got, twin(x, mask), atol=1e-4)
+        assert torch.equal(model.calls, twin.calls)
+    (refusal,) = g.report().refusals
+    assert "mask.all()" in refusal.message
+    assert g.report().eager_calls["host sync"] == 9
+
+
+def test_a_value_that_depends_on_floats_is_not_kept(target: Any) -> None:
+    """The verification varies floats, so it reads another value."""
+    g = target.capture(lambda x: x * x.sum().item())
+    for _ in range(3):
+        x = target.randn(4)
+        assert torch.allclose(g(x), x * x.sum().item())
+    assert [refusal.reason.value for refusal in g.report().refusals] == ["host sync"]
+    assert g.report().replays == 0
+
+
+def test_values_and_modules_in_one_call(target: Any) -> None:
+    class Both(Asks):
+        def __init__(self) -> None:
+            super().__init__()
+            self.router = Router()
+
+        def forward(self, x: Any, mask: Any) -> Any:
+            return super().forward(self.router(x), mask)
+
+    model = target.module(Both())
+    twin = copy.deepcopy(model)
+    g = target.capture(model)
+    mask = torch.ones(4, dtype=torch.int64, device=target.device)
+    for number in range(6):
+        x = target.randn(4, 4)
+        torch.manual_seed(number)
+        got = g(x, mask)
+        torch.manual_seed(number)
+        assert torch.allclose(got, twin(x, mask), atol=1e-6)
+    assert (g.report().replays, g.report().refusals) == (4, ())
+    assert sorted(found.how for found in g.report().workarounds) == ["eager", "read"]

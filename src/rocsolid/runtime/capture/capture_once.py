@@ -73,6 +73,7 @@ class SetAside:
 
     modules: Mapping[str, Any] = field(default_factory=dict)  # those that run in eager, by name
     variants: Mapping[str, tuple[Any, Callable[..., Any]]] = field(default_factory=dict)  # modules and their variants
+    checks_reads: bool = False  # a value that Python reads is read again by each replay, and compared
 
     @contextmanager
     def modules_in(self, scope: Scope) -> Iterator[None]:
@@ -418,14 +419,16 @@ def _capture(
             yield
 
     def record_graphs() -> tuple[Graph, Any]:
-        if not aside.modules:
+        if not (aside.modules or aside.checks_reads):
             session.begin()
             result = body()
             return session.end(), result
         from rocsolid.runtime.capture.eager_segments import capture_segments
 
         save_state = partial(_written_state, call, first, options) if first.effects.any else None
-        return capture_segments(session, body, aside.modules, save_state, outside, first.state, segments)
+        return capture_segments(
+            session, body, aside.modules, save_state, outside, first.state, segments, checks_reads=aside.checks_reads
+        )
 
     def record() -> tuple[Graph, Any]:
         with server if with_constants else nullcontext():

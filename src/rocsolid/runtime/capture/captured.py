@@ -243,6 +243,8 @@ class Captured:
         if why is SHARES_MEMORY:
             return self._run_eager(function, args, kwargs, Reason.SHARED_MEMORY)
         failure = entry.stats.failure
+        if why is SEGMENT_FAILED and failure is not None and _has_read_other_values(failure, entry):
+            return self._run_eager(function, args, kwargs, Reason.HOST_SYNC)
         if why is SEGMENT_FAILED and failure is not None:
             self._handle_failed_segment(function, entry, self._parse(function, args, kwargs), failure)
         changes = entry.captured_state.changes()
@@ -278,6 +280,8 @@ class Captured:
             with _inside_capture():
                 result, comparison = check(function, entry, call, self._options.tolerance, generators)
         except CannotCapture as why:  # an eager module returned something else than during the capture
+            if _has_read_other_values(why, entry):
+                return self._run_eager(function, call.args, call.kwargs, Reason.HOST_SYNC)
             self._handle_failed_segment(function, entry, call, why)
             return self._call_slow(call.args, call.kwargs)
         self._stats.count_check()
@@ -815,6 +819,11 @@ def _inside_capture() -> Iterator[None]:
 
 def _stream_is_capturing() -> bool:
     return bool(torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def _has_read_other_values(failure: CannotCapture, entry: Entry) -> bool:
+    """Return whether Python has read other values than during the capture in one of not too many calls."""
+    return failure.reason is Reason.HOST_SYNC and entry.stats.may_read_other_values()
 
 
 def _gpu_of(state: ReachableState) -> Any:

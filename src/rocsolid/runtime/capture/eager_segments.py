@@ -1,4 +1,4 @@
-"""Splits a capture at some modules: they run in eager between the graphs of the rest.
+"""Splits a capture at some modules: they run in eager between the graphs of the rest. Or at each read of a value, which a replay repeats.
 
 This is for modules that cannot be captured, such as work on the CPU or a branch on values. The module must return tensors of the
 same shapes every time.
@@ -6,9 +6,10 @@ same shapes every time.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from rocsolid.errors import UsageError
 from rocsolid.model.capture_report import Reason
@@ -27,6 +28,24 @@ from rocsolid.torchapi.pytree import (
     flatten_result,
     parts_of,
     run_with_parts,
+)
+
+_MAX_READS: Final = 16  # in one call: each of them waits for the GPU
+_READS: Final = frozenset(
+    {
+        torch.Tensor.item,
+        torch.Tensor.tolist,
+        torch.Tensor.__bool__,
+        torch.Tensor.__int__,
+        torch.Tensor.__float__,
+        torch.Tensor.__index__,
+        torch.Tensor.is_nonzero,
+        torch.Tensor.equal,
+        torch.Tensor.allclose,
+        torch.is_nonzero,
+        torch.equal,
+        torch.allclose,
+    }
 )
 
 
@@ -118,6 +137,87 @@ def _dtype_and_shape(tensor: Any) -> str:
     return f"{tensor.dtype}{list(tensor.shape)}".removeprefix("torch.")
 
 
+class CheckedRead:
+    """A value that Python read between two graphs, such as `mask.all()` in an `if`. A replay reads it again, and must read the same."""
+
+    nodes: int | None = None
+    bytes = 0
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        from rocsolid.torchapi.user_frames import user_code_line
+
+        self._read: Callable[[], Any] | None = read
+        self._code = user_code_line()
+        self.value = read()
+
+    def replay(self) -> None:
+        """Read the value. Raises CannotCapture if it is another one: Python would do something else."""
+        value = self._read() if self._read is not None else self.value
+        if repr(value) != repr(self.value):
+            code = self._code
+            what = code.text[code.start : code.end] if code and code.end else "a value that Python reads"
+            problem = f"`{what}` is {value!r}; during the capture it was {self.value!r}"
+            raise CannotCapture(Reason.HOST_SYNC, problem, code=code)
+
+    def close(self) -> None:
+        """Free the tensor."""
+        self._read = None
+
+    def dump(self, path: str) -> None:
+        """Write nothing, because there is no graph here."""
+
+
+class _SplittingSession(TorchFunctionMode):  # type: ignore[misc]
+    """A capture that ends a graph at each read of a value, and begins the next one after it.
+
+    It is the innermost mode while it records, and is left before the session leaves its own.
+    """
+
+    def __init__(self, session: Session, parts: list[Graph], outside: Scope) -> None:
+        super().__init__()
+        self._session, self._parts, self._outside = session, parts, outside
+        self.executes = session.executes
+        self.is_recording = False
+
+    def begin(self) -> None:
+        """Begin a graph."""
+        self._session.begin()
+        self.__enter__()
+        self.is_recording = True
+
+    def end(self) -> Graph:
+        """End a graph."""
+        self.leave()
+        return self._session.end()
+
+    def abort(self) -> None:
+        """Clean up after a failed capture."""
+        self.leave()
+        self._session.abort()
+
+    def leave(self) -> None:
+        """Split no more."""
+        if self.is_recording:
+            self.is_recording = False
+            self.__exit__(None, None, None)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in _READS or not (self.executes or args[0].is_cuda):  # a value on the CPU is there already
+            return func(*args, **(kwargs or {}))
+        if sum(isinstance(part, CheckedRead) for part in self._parts) == _MAX_READS:
+            problem = f"more than {_MAX_READS} values are read in one call"
+            raise CannotCapture(Reason.HOST_SYNC, problem)
+        # Torch has left this mode while the function runs.
+        self._parts.append(self._session.end())
+        with self._outside():
+            if not self.executes:
+                self._parts[-1].replay()
+            read = CheckedRead(lambda: func(*args, **(kwargs or {})))
+        self._parts.append(read)
+        self._session.begin()
+        return read.value
+
+
 class SegmentedGraph:
     """Graphs with eager segments between them, replayed in order.
 
@@ -127,7 +227,7 @@ class SegmentedGraph:
     def __init__(self, parts: Sequence[Graph], save_state: Callable[[], InitialState] | None) -> None:
         self._parts = list(parts)
         self._save_state = save_state
-        counts = [part.nodes for part in parts if not isinstance(part, EagerSegment)]
+        counts = [part.nodes for part in parts if not isinstance(part, (EagerSegment, CheckedRead))]
         self.nodes: int | None = sum(n for n in counts if n is not None) if None not in counts else None
         self.bytes = sum(part.bytes for part in parts)
 
@@ -162,14 +262,20 @@ def capture_segments(
     outside: Scope,
     state: ReachableState,
     parts: list[Graph],
+    *,
+    checks_reads: bool,
 ) -> tuple[Graph, Any]:
     """Capture the body; each call of one of these modules ends one graph, and the next graph begins after it.
 
     The modules are called inside `outside()`. The graphs are added to `parts`, which the caller closes after a failure.
+    With `checks_reads` it is the same at each read of a value.
     """
     in_eager: list[str] = []
     reached = {storage_id(ref.value) for ref in state.tensors}
     with ExitStack() as scope:
+        if checks_reads:
+            session = _SplittingSession(session, parts, outside)
+            scope.callback(session.leave)
         for name, module in modules.items():
             scope.enter_context(_end_graph_at(name, module, session, parts, in_eager, outside, reached))
         session.begin()

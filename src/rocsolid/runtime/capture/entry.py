@@ -36,6 +36,7 @@ IN_CAPTURE: Final = object()  # another capture is recording the current stream:
 SHARES_MEMORY: Final = object()  # a tensor that the function writes to shares memory with another one: run in eager
 CHECK_DUE: Final = object()  # this call must be compared with eager
 _NEVER: Final = -1
+_MAX_OTHER_VALUES: Final = 3
 
 # Copies the tensors in, replays and returns the result: (tensors, lengths by group) -> result.
 ReplayStep = Callable[[Sequence[Any], Mapping[int, int]], Any]
@@ -59,6 +60,7 @@ class EntryStats:
     closed: bool = False
     buffers_lent: bool = False  # `inputs()` has returned the static inputs
     failure: CannotCapture | None = None  # of an eager segment
+    other_values: int = 0  # calls in which Python read other values than during the capture
 
     def record_capture(self, capture_ms: float) -> None:
         """Store how long capture and verification took."""
@@ -67,6 +69,11 @@ class EntryStats:
     def record_branch(self) -> None:
         """Store that the function takes another branch during a capture; later checks compare with that branch."""
         self.branches_on_capture = True
+
+    def may_read_other_values(self) -> bool:
+        """Count a call in which Python read other values. Returns False if more than a few calls do, which is slower than eager."""
+        self.other_values += 1
+        return self.other_values <= max(_MAX_OTHER_VALUES, self.replays // 4)
 
     def record_use(self, clock: int) -> None:
         """Store when the entry was last used."""

@@ -38,12 +38,13 @@ class Workarounds:
 
     in_eager: Mapping[str, Workaround] = field(default_factory=dict)
     variants: Mapping[str, Workaround] = field(default_factory=dict)
+    reads: Workaround | None = None  # values that Python reads are read again by each replay, and compared
     first: "Workarounds | None" = (
         None  # what to try first for another call: its variants were only too large for this one
     )
 
     def __bool__(self) -> bool:
-        return bool(self.in_eager or self.variants)
+        return bool(self.in_eager or self.variants or self.reads)
 
     def records(self) -> tuple[Workaround, ...]:
         """Return them for the report, one for each class of modules."""
@@ -51,7 +52,7 @@ class Workarounds:
         for name, single in (*self.in_eager.items(), *self.variants.items()):
             known = grouped.get((single.how, single.kind), replace(single, modules=()))
             grouped[single.how, single.kind] = replace(known, modules=(*known.modules, name))
-        return tuple(grouped.values())
+        return (*grouped.values(), *([self.reads] if self.reads else []))
 
     def apply(self, function: Function) -> SetAside:
         """Return the modules as they are now: those that run in eager, and the variants of others."""
@@ -60,10 +61,18 @@ class Workarounds:
         return SetAside(
             modules={name: modules[name] for name in self.in_eager if name in modules},
             variants={name: (modules[name], variant) for name, variant in variants.items() if variant is not None},
+            checks_reads=self.reads is not None,
         )
 
     def extended(self, function: Function, failure: CannotCapture) -> "Workarounds | None":
-        """Return what to try after this failure; None if there is nothing, or if most of the model would run in eager."""
+        """Return what to try after this failure; None if there is nothing."""
+        extended = self._with_more_modules(function, failure)
+        if extended is None and self.reads is None and failure.reason is Reason.HOST_SYNC:
+            return replace(self, reads=_because(failure, how="read"))
+        return extended
+
+    def _with_more_modules(self, function: Function, failure: CannotCapture) -> "Workarounds | None":
+        """Return what to try with other modules; None if there is nothing, or if most of the model would run in eager."""
         modules = dict(collect_reachable(function).named_modules)
         names = {id(module): name for name, module in modules.items()}
         running = [names[id(module)] for module in running_modules(failure) if id(module) in names]
@@ -83,7 +92,7 @@ class Workarounds:
             groups = (alike, _in_same_place(inside, alike), (inside,))
             candidates = [(tuple(dict.fromkeys(around[name] for name in group)), group) for group in groups]
             return self._with(modules, candidates, because)
-        because = Workaround(reason=failure.reason, why=failure.message.partition("\n")[0], location=failure.location)
+        because = _because(failure)
         if all(capturable_variant(modules[name]) is not None for name in alike):
             variants = {name: _named(because, modules[name], how=_VARIANT) for name in alike}
             return replace(self, variants={**self.variants, **variants})
@@ -103,6 +112,11 @@ class Workarounds:
             if all(name in modules and name for name in more) and _share(modules, in_eager) <= _MAX_EAGER_SHARE:
                 return replace(self, in_eager=in_eager)
         return None
+
+
+def _because(failure: CannotCapture, how: str = "eager") -> Workaround:
+    problem = failure.message.partition("\n")[0]
+    return Workaround(reason=failure.reason, why=problem, location=failure.location, how=how)
 
 
 def _named(because: Workaround, module: Any, *, how: str) -> Workaround:
