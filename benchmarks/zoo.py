@@ -6,8 +6,8 @@
     python -m benchmarks.zoo --evidence evidence/zoo-on-cpu.json
 
 A model runs in eager, then through `rs.capture` with the defaults of its library: on a GPU as a graph, elsewhere with the record backend.
-Two calls with fresh inputs are compared with a separate eager copy. A model that is refused is captured once more with `eager_modules=`
-around the modules that were named. If it has a cache, then `use_cache=False` is tried as well; with --optimize also `rs.optimize`.
+Two calls with fresh inputs are compared with a separate eager copy. "In segments" means that modules run in eager between graphs, or in
+another form. If a model has a cache, then `use_cache=False` is tried as well; with --optimize also `rs.optimize`.
 """
 
 import argparse
@@ -19,7 +19,6 @@ import json
 import logging
 import multiprocessing
 import os
-import re
 import signal
 import sys
 import time
@@ -38,7 +37,6 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 OUTCOMES: Final = ("captured", "in segments", "refused", "wrong", "crashed", "hung", "eager fails")
 _CALLS: Final = 4  # one that is captured, one that rocsolid compares itself, and replays
 _REPLAYS: Final = 2
-_MAX_SEGMENT_TRIES: Final = 6
 _MODELS_PER_WORKER: Final = 30
 Row = dict[str, Any]
 
@@ -135,67 +133,41 @@ def _is_data(value: Any) -> bool:
 
 
 def _tried(model: Any, make: Callable[[], Any], device: str) -> Row:
-    """Capture a model, whole or in segments, and compare its calls with an eager copy."""
+    """Capture a model, and compare its calls with an eager copy."""
     import rocsolid as rs
 
-    backend = "auto" if device == "cuda" else "record"
     begun = time.perf_counter()
-    row, error = _compared(
-        rs.capture(copy.deepcopy(model), backend=backend, on_error="raise"), copy.deepcopy(model), make
-    )
+    captured = rs.capture(copy.deepcopy(model), backend="auto" if device == "cuda" else "record", on_error="raise")
+    row = _compared(captured, copy.deepcopy(model), make)
     row["seconds"] = round(time.perf_counter() - begun, 2)
-    eager: list[str] = []
-    for _ in range(_MAX_SEGMENT_TRIES if row["outcome"] == "refused" else 0):
-        eager = _more_in_eager(model, eager, _module_of(error))
-        if not eager:
-            break
-        captured = rs.capture(copy.deepcopy(model), backend=backend, on_error="raise", eager_modules=eager)
-        again, error = _compared(captured, copy.deepcopy(model), make)
-        if again["outcome"] == "captured":
-            kinds = sorted({type(model.get_submodule(name)).__name__ for name in eager})
-            return {**again, **row, "outcome": "in segments", "eager_modules": kinds}
-        if again["outcome"] == "wrong":
-            return {**row, **again}
     return row
 
 
-def _more_in_eager(model: Any, eager: Sequence[str], failed: str) -> list[str]:
-    """The modules to run in eager after another failure in this module; empty when most of the model would run in eager."""
-    from torch import nn
-
-    inside = next((name for name in eager if f"{failed}.".startswith(f"{name}.")), "")
-    kind = type(model.get_submodule(inside or failed))
-    alike = {name for name, module in model.named_modules() if type(module) is kind}
-    more = {*eager} | alike
-    if (
-        inside
-    ):  # it is not called as a module, or returns other shapes each time: the modules around it and around all like it
-        outer = {name.rpartition(".")[0] for name in alike}
-        outer = {n.rpartition(".")[0] if isinstance(model.get_submodule(n), nn.ModuleList) else n for n in outer}
-        more = {*eager} - alike | outer
-    parts = [f"{name}." for name, module in model.named_modules() if not any(module.children())]
-    in_eager = [part for part in parts if part.startswith(tuple(f"{name}." for name in more))]
-    return [] if not failed or "" in more or 2 * len(in_eager) > len(parts) else sorted(more)
-
-
-def _compared(captured: Any, eager: Any, make: Callable[[], Any]) -> tuple[Row, Exception | None]:
-    """Call a captured model and its eager copy; returns the outcome, and the error of a refused capture."""
+def _compared(captured: Any, eager: Any, make: Callable[[], Any]) -> Row:
+    """Call a captured model and its eager copy; returns the outcome."""
     from rocsolid.errors import CaptureError
 
     try:
         for seed in range(_CALLS):
             got, want = _call(captured, make, seed), _call(eager, make, seed)
             if _difference(got, want) and (found := _difference(got, want, _call(eager, make, seed))):
-                return {"outcome": "wrong", "message": f"call {seed + 1}: {found}"}, None
+                return {"outcome": "wrong", "message": f"call {seed + 1}: {found}"}
     except CaptureError as error:
-        return _refused(captured.rocsolid.report(), error), error
+        return _refused(captured.rocsolid.report(), error)
     except Exception as error:  # noqa: BLE001 - eager did not raise
-        return {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}, None
+        return {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}
     report = captured.rocsolid.report()
     if report.replays < _REPLAYS:
         why = report.invalidated[-1] if report.invalidated else f"{report.replays} replays in {_CALLS} calls"
-        return {"outcome": "refused", "reason": "invalidated", "message": why}, None
-    return {"outcome": "captured", "nodes": report.graphs[0].nodes}, None
+        return {"outcome": "refused", "reason": "invalidated", "message": why}
+    row: Row = {"outcome": "captured", "nodes": report.graphs[0].nodes}
+    if report.workarounds:
+        why = report.workarounds[0]
+        kinds = sorted({found.kind for found in report.workarounds})
+        place = f" ({Path(why.location).name})" if why.location else ""
+        reason = why.reason.value if why.reason else ""
+        row |= {"outcome": "in segments", "reason": reason, "message": why.why + place, "eager_modules": kinds}
+    return row
 
 
 def _refused(report: Any, error: Exception) -> Row:
@@ -207,25 +179,6 @@ def _refused(report: Any, error: Exception) -> Row:
 
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).partition("\n")[0][:300]
-
-
-def _module_of(error: BaseException | None) -> str:
-    """The name of the innermost module that was running when a capture failed; empty for the whole model."""
-    from torch import nn
-
-    if named := re.match(r"module `(\S+)` returned", str(error)):
-        return named[1]
-    while error is not None and (error.__cause__ or error.__context__):
-        error = error.__cause__ or error.__context__
-    trace = error.__traceback__ if error else None
-    running: list[Any] = []
-    while trace is not None:
-        module = trace.tb_frame.f_locals.get("self")
-        running += [module] if isinstance(module, nn.Module) else []
-        trace = trace.tb_next
-    for root in running[:1]:
-        return next((name for name, module in root.named_modules() if module is running[-1]), "")
-    return ""
 
 
 def _optimized(model: Any, make: Callable[[], Any], device: str) -> Row:
@@ -454,7 +407,7 @@ def page(records: Iterable[Mapping[str, Any]]) -> str:
     intro = (
         "Models of public libraries, shrunken and with random weights, in child processes, through `rs.capture` with the "
         "defaults of its library. Replays with fresh inputs are compared with a separate eager copy of the model. "
-        "*In segments* means captured with `eager_modules=` around the modules that are listed. "
+        "*In segments* means that the modules that are listed run in eager between graphs, or in another form. "
         "A model that eager cannot run in this form does not count."
     )
     lines = ["# Models that were captured", "", intro, ""]

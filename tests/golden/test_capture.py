@@ -86,7 +86,7 @@ def test_refused_operations(messages: Messages) -> None:
         functions.returns_an_object,
         functions.compiles_every_time,
     ):
-        messages.logged(function.__name__, partial(twice, captured(function), torch.ones(3)))
+        messages.logged(function.__name__, partial(twice, captured(function, eager_modules=()), torch.ones(3)))
     messages.raised('on_error="raise"', lambda: captured(functions.reads_a_value, on_error="raise")(torch.ones(3)))
     messages.logged("a side effect in Python", lambda: twice(captured(functions.Counter()), torch.ones(3)))
     messages.check("refused_operations")
@@ -272,6 +272,7 @@ def test_options(messages: Messages) -> None:
         {"backward": True, "buckets": {"x": rs.Bucket(dim=0, sizes=[4])}},
         {"backward": True, "eager_modules": ["0"]},
         {"eager_modules": ["rooter"]},
+        {"eager_modules": "router"},
     ]
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     for options in wrong:
@@ -296,6 +297,23 @@ def test_eager_modules(messages: Messages) -> None:
     twice(g, torch.ones(4, 4))
     rows.count.fill_(3)
     messages.logged("another shape", lambda: g(torch.ones(4, 4)))
+
+    class Waits(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return functions.reads_a_value(x)
+
+    found = captured(torch.nn.Sequential(torch.nn.ReLU(), Waits(), torch.nn.ReLU()))
+    messages.logged("a module that waits", lambda: found(torch.ones(3)))
+    messages.add("explain", str(found.explain(torch.ones(3))))
+    messages.add("report", str(found.report()))
+    reads = captured(functions.branches_on_a_value)
+    messages.logged("a value that is read again", lambda: reads(torch.ones(3)))
+
+    def other_values() -> None:
+        for number in range(8):
+            reads(torch.ones(3) * (-1) ** number)
+
+    messages.logged("a value that differs in most calls", other_values)
     messages.check("eager_modules")
 
 

@@ -23,7 +23,7 @@ from rocsolid.numerics import relative_error
 from rocsolid.optimize import form_race, optimized
 from rocsolid.optimize import progressive as progressive_module
 from rocsolid.optimize.example_inputs import Example, to_examples
-from rocsolid.optimize.race import choose_winner, raced_forms
+from rocsolid.optimize.race import RacedForm, choose_winner, expect, prepare, raced_forms
 from rocsolid.runtime.regional_compile import RegionalModel, repeated_layers
 
 pytestmark = pytest.mark.torch
@@ -381,3 +381,16 @@ def test_a_compile_in_a_later_call_is_reported_and_can_be_avoided(
     assert "is now float32[2, 3, 8]" in caplog.text
     with pytest.raises(UsageError, match="use 'raise' or 'eager'"):
         fast.seal(otherwise="never")
+
+
+def test_a_graph_form_in_segments_says_what_runs_in_eager() -> None:
+    class Waits(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x * 2 if x.sum().item() > 0 else x * -3
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), Waits(), torch.nn.Linear(4, 4))
+    raced = RacedForm(form=Form.EAGER_GRAPH, make=lambda: rs.capture(model, backend="record").rocsolid)
+    example = Example((torch.randn(2, 4),), {})
+    prepare(raced, [example], expect(model, [example]), float("inf"))
+    assert raced.eligible
+    assert raced.result.why.startswith("in eager between graphs: Waits `1`, because `x.sum().item()`")

@@ -229,17 +229,95 @@ def test_cache_as_a_static_argument(compare: Comparison, name: str, kind: Any) -
     compare.finish(refused="side effect|argument|host sync|error|data-dependent")
 
 
-@pytest.mark.parametrize("kind", [_dynamic_cache, _static_cache])
+def _decode(compare: Comparison, make_cache: Callable[[Any], Any], requests: int = 3, **more: Any) -> Any:
+    """A prompt and a few tokens for each of several requests, each with a cache of its own."""
+    rows = more["encoder_outputs"][0].shape[0] if more else 1
+    for request in range(requests):
+        compare.last_change = f"cache of request {request}"
+        ours, theirs = make_cache(compare.model), make_cache(compare.reference)
+        name, ids = ("decoder_input_ids", _ids(rows, 1)) if more else ("input_ids", _ids(rows))
+        for _ in range(6):
+            given = {name: ids, "use_cache": True, **more}
+            result = compare.each({"past_key_values": ours}, {"past_key_values": theirs}, **given)
+            compare.state(ours, theirs)
+            got, _ = compare.kept[-1]
+            assert got.past_key_values is ours
+            ids = result.logits[:, -1:].argmax(-1).clone()
+    return compare.report()
+
+
 @pytest.mark.parametrize("name", DECODERS)
-def test_cache_as_an_argument(compare: Comparison, name: str, kind: Any) -> None:
+def test_static_cache_as_an_argument(compare: Comparison, name: str) -> None:
     compare.module(_make(name))
-    ours, theirs = kind(compare.model), kind(compare.reference)
-    ids = _ids()
-    for _ in range(TOKENS):
-        result = compare.each({"past_key_values": ours}, {"past_key_values": theirs}, ids, use_cache=True)
-        compare.state(ours, theirs)
-        ids = result.logits[:, -1:].argmax(-1).clone()
-    compare.finish(refused="argument: .*past_key_values|side effect")
+    report = _decode(compare, _static_cache)
+    compare.finish()
+    assert not report.refusals
+    # The prompt of later requests, and all tokens but the first; a graph's first replay with other integers is compared with eager.
+    assert (report.captures, report.replays) == (2, 18 - 2 - 2)
+
+
+def test_static_cache_of_an_encoder_decoder_as_an_argument(compare: Comparison) -> None:
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    compare.module(_make("t5"))
+    for length in (7, 5):
+        with torch.no_grad():
+            encoded = compare.reference.get_encoder()(_ids(2, length))
+        for make_cache in (
+            lambda model: EncoderDecoderCache(_static_cache(model), _static_cache(model)),
+            lambda model: EncoderDecoderCache(_static_cache(model), DynamicCache()),
+        ):
+            report = _decode(compare, make_cache, requests=2, encoder_outputs=encoded)
+    compare.finish(refused="nothing")
+    assert report.replays > 0
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_dynamic_cache_as_an_argument(compare: Comparison, name: str) -> None:
+    compare.module(_make(name))
+    report = _decode(compare, _dynamic_cache)
+    compare.finish()
+    assert [refusal.reason.value for refusal in report.refusals] == ["argument"]
+    assert "past_key_values.layers[0].keys` has another size" in report.refusals[0].message
+    assert "StaticCache" in report.refusals[0].message
+    assert report.replays == 1  # of the prompt, whose cache is empty
+    assert report.eager_calls["argument"] == 14
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_dynamic_cache_with_buckets_for_its_length(compare: Comparison, name: str) -> None:
+    compare.module(_make(name), buckets={"past_key_values": rs.Bucket(dim=2, sizes=[8, 16, 32])})
+    for request in range(3):
+        compare.last_change = f"cache of request {request}"
+        ours, theirs = _dynamic_cache(compare.model), _dynamic_cache(compare.reference)
+        ids = _ids(2)
+        mask = torch.ones_like(ids)
+        mask[0, :2] = 0
+        for _ in range(10):
+            given = {"input_ids": ids, "attention_mask": mask, "use_cache": True}
+            result = compare.each({"past_key_values": ours}, {"past_key_values": theirs}, **given)
+            compare.state(ours, theirs)
+            got, _ = compare.kept[-1]
+            assert got.past_key_values is ours
+            ids = result.logits[:, -1:].argmax(-1).clone()
+            mask = torch.cat([mask, mask.new_ones(2, 1)], dim=1)
+    compare.finish()
+    report = compare.report()
+    assert (report.captures, report.refusals) == (3, ())  # the prompt, and two sizes
+    assert (
+        report.replays == 30 - 3 - 3
+    )  # the first calls, and first replays with other integers, which are compared with eager
+
+
+def test_dynamic_cache_of_an_encoder_decoder_with_buckets_for_its_length(compare: Comparison) -> None:
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    compare.module(_make("t5"), buckets={"past_key_values": rs.Bucket(dim=2, sizes=[16])})
+    with torch.no_grad():
+        encoded = compare.reference.get_encoder()(_ids(2, 7))
+    report = _decode(compare, lambda _: EncoderDecoderCache(DynamicCache(), DynamicCache()), encoder_outputs=encoded)
+    compare.finish()
+    assert (report.captures, report.refusals, report.replays) == (2, (), 18 - 2 - 2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,14 @@ from rocsolid.probe.pretended import pretended_chip
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.runtime.capture.call import Call
 from rocsolid.runtime.capture.captured import Captured, CapturedModule, captured_module
-from rocsolid.runtime.capture.options import Options, Verify, parse_annotate, parse_buckets, parse_verify
+from rocsolid.runtime.capture.options import (
+    Options,
+    Verify,
+    parse_annotate,
+    parse_buckets,
+    parse_eager_modules,
+    parse_verify,
+)
 from rocsolid.runtime.wrapped_module import refuse_distributed_wrapper
 
 _CHILD_DEADLINE_S: Final = 600.0
@@ -35,7 +42,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
     generators: Sequence[Any] = (),
     warmups: int = 3,
     backend: str = "auto",
-    eager_modules: Sequence[Any] | None = None,
+    eager_modules: str | Sequence[Any] = "auto",
     backward: bool = False,
     keep_graph: bool = False,
     annotate: bool | str | Path = False,
@@ -65,7 +72,8 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         generators: your own random number generators that the function draws from.
         warmups: number of warm-up runs before the capture.
         backend: 'device' (GPU graphs), 'record' (recorded operators on the CPU, for tests without a GPU), 'eager', or 'auto'.
-        eager_modules: names of modules that cannot be captured; they run in eager between the graphs of the rest.
+        eager_modules: names of modules that run in eager between the graphs of the rest. 'auto' finds those that cannot be
+            captured; `()` allows none.
         backward: capture the backward pass too, so that training steps replay.
         keep_graph: keep what `debug_dump` needs to write a GPU graph; costs some CPU memory.
         annotate: write a profiler trace of each capture to this folder (True: `rocsolid-captures`) and mark replays in
@@ -102,7 +110,7 @@ def capture(  # noqa: PLR0913 - each is one decision, and all have defaults
         generators=tuple(generators),
         warmups=warmups,
         backend=backend,
-        eager_modules=tuple(eager_modules or ()),
+        eager_modules=parse_eager_modules(eager_modules),
         backward=backward,
         keep_graph=keep_graph,
         annotate=parse_annotate(annotate),

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 from rocsolid.model.notebook import NotebookResult
 
 CAPTURE_SCHEMA = "rocsolid/capture/1"
 _MAX_LISTED_ARGUMENTS = 4
+_MAX_LISTED_MODULES = 3
 
 
 class Reason(Enum):
@@ -65,6 +67,33 @@ class GraphRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Workaround:
+    """Modules of one class that are not captured as they are.
+
+    With `how="read"`, values that Python reads: each replay reads them again between graphs, and runs in eager if one has changed.
+    """
+
+    reason: Reason | None = None  # None where `eager_modules=` names the modules
+    why: str = ""  # the operation that cannot be captured
+    location: str = ""  # `file:line` of the user's code with that operation; empty where it is not known
+    how: str = "eager"  # "eager": they run in eager between graphs; "read": see below; else another form of them, which is captured
+    kind: str = ""  # their class
+    modules: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        hidden = len(self.modules) - _MAX_LISTED_MODULES
+        names = ", ".join(f"`{name}`" for name in self.modules[:_MAX_LISTED_MODULES])
+        more = f" and {hidden} more" if hidden > 0 else ""
+        if self.how == "read":
+            place = f" ({self.location.removeprefix(f'{Path.cwd()}/')})" if self.location else ""
+            return f"reads values again in each call, and runs in eager if they differ, because {self.why}{place}"
+        what = "in eager between graphs" if self.how == "eager" else f"captured as {self.how}"
+        why = f", because {self.why}" if self.why else ""
+        place = f" ({self.location.removeprefix(f'{Path.cwd()}/')})" if self.location else ""
+        return f"{what}: {self.kind} {names}{more}{why}{place}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckFailure:
     """A replay that differed from eager in service: what `on_failure=` of `rs.every` is called with."""
 
@@ -91,6 +120,7 @@ class CaptureReport(NotebookResult):
     backend: str
     graphs: tuple[GraphRecord, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    workarounds: tuple[Workaround, ...] = ()  # modules that are not captured as they are
     invalidated: tuple[str, ...] = ()  # why graphs were invalidated, newest last
     replays: int = 0
     eager_calls: Mapping[str, int] = field(default_factory=dict)  # by reason
@@ -137,9 +167,11 @@ class CallPrediction:
     action: str  # "replay", "capture" or "eager"
     reason: str
     differences: tuple[str, ...] = ()  # from the most similar graph
+    workarounds: tuple[str, ...] = ()  # modules that are not captured as they are
 
     def __str__(self) -> str:
-        return "\n".join([f"{_PREDICTIONS[self.action]}: {self.reason}", *(f"  {line}" for line in self.differences)])
+        lines = (*self.differences, *self.workarounds)
+        return "\n".join([f"{_PREDICTIONS[self.action]}: {self.reason}", *(f"  {line}" for line in lines)])
 
 
 def _lines(report: CaptureReport) -> list[str]:
@@ -162,6 +194,7 @@ def _lines(report: CaptureReport) -> list[str]:
             f"  graph {_short_key(graph.key)}: {_count(graph.replays, 'replay')}, {nodes}, "
             f"{graph.bytes / 2**20:.1f} MiB, captured in {graph.capture_ms:.0f} ms, {verification}"
         )
+    lines += [f"  {workaround}" for workaround in report.workarounds]
     lines += [f"  {_count(count, 'eager call')}: {reason}" for reason, count in report.eager_calls.items()]
     for refusal in report.refusals:
         lines += [

@@ -128,6 +128,8 @@ def prepare(raced: RacedForm, examples: Sequence[Example], expected: Sequence[Ex
             result = replace(result, outcome=FormOutcome.FAILED, why=why)
         elif result.outcome is FormOutcome.NOT_CHOSEN:
             result = _check_compiled(result, function, compiled_runs)
+            found = function.report().workarounds if isinstance(function, Captured) else ()
+            result = replace(result, why="; ".join(filter(None, (result.why, *map(str, found)))))
     except Exception as failure:  # noqa: BLE001 - whatever a compiler or library raises, the other forms continue
         result = replace(result, outcome=FormOutcome.FAILED, why=f"{type(failure).__name__}: {first_line(failure)}")
         _log.warning("the form %r failed and is excluded: %s", raced.label, result.why)

@@ -2,8 +2,8 @@
 
 import inspect
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,22 +16,44 @@ from rocsolid.model.code_line import CodeLine
 from rocsolid.runtime.signature import CallSignature
 from rocsolid.torchapi.dynamo.compiled_function import original_function
 from rocsolid.torchapi.graphs.replay_checks import default_device
-from rocsolid.torchapi.pytree import Flattened, Leaf, compared_by_identity, constant_key, flatten
+from rocsolid.torchapi.pytree import (
+    Flattened,
+    Leaf,
+    caches_in,
+    compared_by_identity,
+    constant_key,
+    flatten,
+    flatten_argument,
+    open_outside_caches,
+    parts_of,
+    run_with_parts,
+)
 
 _MAX_VALUE_LENGTH = 60  # of a constant's repr; a longer one is replaced by its type
 
 
 class CannotCapture(Exception):  # noqa: N818 - not an error for the caller: the call runs in eager
-    """Why a call cannot be captured: the problem, the source line where it is known, notes, and the fix."""
+    """Why a call cannot be captured: the problem, the source line where it is known, notes, and the fix.
+
+    `module` is the one that was running, where the traceback does not show it.
+    """
 
     def __init__(
-        self, reason: Reason, problem: str, *, fix: str = "", code: CodeLine | None = None, notes: Sequence[str] = ()
+        self,
+        reason: Reason,
+        problem: str,
+        *,
+        fix: str = "",
+        code: CodeLine | None = None,
+        notes: Sequence[str] = (),
+        module: Any = None,
     ) -> None:
         code_lines = [f"  {line}" for line in code.lines(_short_location(code))] if code else []
         self.message = "\n".join([problem, *code_lines, *notes, *([f"fix: {fix}"] if fix else [])])
         super().__init__(self.message)
         self.reason = reason
         self.location = code.location if code else ""
+        self.module = module
 
 
 def _short_location(code: CodeLine) -> str:
@@ -136,6 +158,30 @@ class Parameters:
         return f"{self.var_positional}[{extra}]" if self.var_positional else f"argument {position}"
 
 
+class CallTensors(tuple[Any, ...]):  # noqa: SLOT001 - it has an attribute
+    """The tensors of a call, and the parts of the caches among its arguments."""
+
+    parts: Sequence[Any] = ()
+
+    @classmethod
+    def of(cls, tensors: Sequence[Any], parts: Sequence[Any]) -> "CallTensors":
+        """Return the tensors with these parts."""
+        self = cls(tensors)
+        self.parts = parts
+        return self
+
+
+class HostNumber(NamedTuple):
+    """A CPU tensor of one number inside a cache, in a call on a GPU. It belongs to the cache key, as a number does."""
+
+    value: Any
+    dtype: Any
+
+    def tensor(self) -> Any:
+        """Return a new tensor."""
+        return torch.tensor(self.value, dtype=self.dtype, device="cpu")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Argument:
     """One argument, flattened."""
@@ -144,6 +190,10 @@ class Argument:
     expression: str  # reads it from `args` and `kwargs`: `args[0]` or `kwargs['x']`
     tree: Flattened
     static: bool = False  # named in `static=`: passed on as it is, even if it is a tensor
+    has_caches: bool = False
+    caches: tuple[Leaf, ...] = ()  # KV caches of transformers in it, with their paths; not those of `static=`
+    cache_structures: tuple[Hashable, ...] = ()
+    outside_caches: Flattened | None = None  # with each cache as one leaf, if there is any
 
     def value(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the argument as it was passed."""
@@ -151,11 +201,19 @@ class Argument:
 
     def copied(self, leaf: Leaf) -> Any:
         """Return the value of a leaf for a run of ours: a copy of a set, which the function may change."""
+        if isinstance(leaf.value, HostNumber):
+            return leaf.value.tensor()
         return set(leaf.value) if isinstance(leaf.value, set) and not self.static else leaf.value
 
     def is_input(self, leaf: Leaf) -> bool:
         """Return whether a leaf of the argument is a tensor that a replay copies into a static buffer."""
         return isinstance(leaf.value, torch.Tensor) and not self.static
+
+    def rebuild(self, tensors: Iterator[Any]) -> Any:
+        """Return the argument with these tensors in place of its own."""
+        return self.tree.unflatten(
+            [next(tensors) if self.is_input(leaf) else self.copied(leaf) for leaf in self.tree.leaves]
+        )
 
     def has_changed_set(self, key: Any) -> bool:
         """Return whether a set in the argument has other items than when the key was made."""
@@ -163,12 +221,13 @@ class Argument:
         return any(isinstance(leaf.value, set) and constant_key(leaf.value) != old for leaf, old in pairs)
 
     def was_changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether the argument contains other values than when it was flattened."""
-        if self.tree.structure == "*":
+        """Return whether the argument contains other values than when it was flattened. What a cache contains may change."""
+        before = self.tree if self.outside_caches is None else self.outside_caches
+        if before.structure == "*":
             return False
-        now = flatten(self.value(args, kwargs), self.name)
-        pairs = zip(now.leaves, self.tree.leaves, strict=False)
-        return now.structure != self.tree.structure or any(not same_leaf(a.value, b.value) for a, b in pairs)
+        now = flatten(self.value(args, kwargs), self.name, open_outside_caches)
+        pairs = zip(now.leaves, before.leaves, strict=False)
+        return now.structure != before.structure or any(not same_leaf(a.value, b.value) for a, b in pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +244,8 @@ class Call:
     argument_key: tuple[tuple[str, Hashable], ...]
     torch_state: tuple[tuple[str, Hashable], ...]
     identity_objects: tuple[Leaf, ...]  # compared by id() in the key, so they must live as long as the key
+    parts: tuple[Any, ...] = ()  # what the caches among the arguments consist of, those of `static=` last
+    own_parts: int = 0  # how many of them are not of `static=`
     own_device: Any = None  # of the tensors that the function reaches; set for a call without tensors
 
     @cached_property
@@ -207,8 +268,20 @@ class Call:
 
     @property
     def identity_arguments(self) -> dict[str, Any]:
-        """The arguments that are passed on as they are, by path: modules, functions, objects of `static=`."""
-        return {leaf.path: leaf.value for leaf in self.identity_objects}
+        """The arguments that are passed on as they are, by path: modules, functions, objects of `static=`, classes of caches."""
+        classes = {type(part) for part in self.parts}
+        return {leaf.path: leaf.value for leaf in self.identity_objects} | {kind.__name__: kind for kind in classes}
+
+    @property
+    def inputs(self) -> Sequence[Any]:
+        """The tensors, and the parts of caches."""
+        tensors = [leaf.value for leaf in self.tensors]
+        return CallTensors.of(tensors, self.parts) if self.parts else tensors
+
+    @property
+    def caches(self) -> tuple[Leaf, ...]:
+        """The caches among the arguments, with their paths."""
+        return tuple(leaf for argument in self.arguments for leaf in argument.caches)
 
     def changed_arguments(self) -> list[str]:
         """Return the arguments whose structure, constants or tensors are no longer those of the call."""
@@ -225,22 +298,46 @@ class Call:
         arguments = {f"argument {path!r}": text for path, text in _argument_texts(self)}
         return CallSignature(parts={**arguments, **{name: _state_text(value) for name, value in self.torch_state}})
 
+    def growing_cache(self) -> str:
+        """Return the path of a value in a cache that was used before the call, and has another size or number now; empty if there is none."""
+        for argument in self.arguments:
+            for cache, structure in zip(argument.caches, argument.cache_structures, strict=True):
+                before = {leaf.path: leaf.value for leaf in argument.tree.leaves if _is_inside(leaf, cache)}
+                if not any(map(_is_filled, before.values())):
+                    continue
+                now = flatten_argument(cache.value, cache.path)
+                changed = [leaf.path for leaf in now.leaves if not _same_kind(leaf.value, before.get(leaf.path))]
+                if changed or now.structure != structure:
+                    return (*changed, cache.path)[0]
+        return ""
+
     def rebuild(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with these tensors in place of the call's."""
         indices = iter(self.tensor_indices)
         args: list[Any] = [None] * len(self.args)
         kwargs: dict[str, Any] = dict.fromkeys(self.kwargs)
         for argument in self.arguments:
-            leaves = [
-                tensors[next(indices)] if argument.is_input(leaf) else argument.copied(leaf)
-                for leaf in argument.tree.leaves
-            ]
-            value = argument.tree.unflatten(leaves)
+            value = argument.rebuild(tensors[index] for index in indices)
             if argument.expression.startswith("args["):
                 args[int(argument.expression[5:-1])] = value
             else:
                 kwargs[argument.name] = value
         return args, kwargs
+
+    def run(self, function: Callable[..., Any], tensors: Sequence[Any]) -> Any:
+        """Call the function with these tensors in place of the call's. With caches, the result is a `CallResult`."""
+        args, kwargs = self.rebuild(tensors)
+        return self.run_with(function, args, kwargs)
+
+    def run_reference(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the function as `run_with` does."""
+        return self.run_with(function, args, kwargs)
+
+    def run_with(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call the function. With caches among the arguments, the result is a `CallResult`."""
+        if not self.parts:
+            return function(*args, **kwargs)
+        return run_with_parts(_parts(self.arguments, args, kwargs), lambda: function(*args, **kwargs))
 
 
 def _argument_texts(call: Call) -> Iterator[tuple[str, str]]:
@@ -300,6 +397,7 @@ def parse_call(
         Argument(name=name, expression=expression, tree=_tree(value, name, static), static=name in static)
         for name, expression, value in parameters.bind(args, kwargs)
     )
+    arguments = tuple(_with_caches(argument, args, kwargs, arguments) for argument in arguments)
     index_by_id: dict[int, int] = {}
     tensors: list[Leaf] = []
     indices: list[int] = []
@@ -320,9 +418,14 @@ def parse_call(
         key.append((argument.name, (argument.tree.structure, tuple(leaf_keys))))
     passed = {argument.name for argument in arguments}
     key += [(name, ("*", (default,))) for name, default in parameters.defaults.items() if name not in passed]
-    _refuse_unknown_bucket_names(buckets or {}, [leaf.path for leaf in tensors])
+    caches = [leaf.path for argument in arguments for leaf in argument.caches]
+    _refuse_unknown_bucket_names(buckets or {}, [*(leaf.path for leaf in tensors), *caches])
     bucketed, specs = _apply_buckets(tensors, buckets or {})
     dims = tuple((dim.tensor, dim.dim, dim.group) for dim in bucketed)
+    parts = tuple(part.value for part in _parts(arguments, args, kwargs))
+    if len(set(map(id, parts))) != len(parts):
+        raise CannotCapture(Reason.ARGUMENT, "two caches among the arguments are one, or share a layer")
+    own_parts = len(_parts([argument for argument in arguments if not argument.static], args, kwargs))
     return Call(
         args=tuple(args),
         kwargs=dict(kwargs),
@@ -334,7 +437,33 @@ def parse_call(
         argument_key=(*sorted(key, key=lambda part: part[0]), ("tensors", specs), ("bucketed", dims)),
         torch_state=torch_state,
         identity_objects=tuple(identity_objects),
+        parts=parts,
+        own_parts=own_parts,
     )
+
+
+def _parts(arguments: Iterable[Argument], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Leaf]:
+    """Return what the caches among the arguments consist of, those of `static=` last."""
+    ordered = sorted((argument for argument in arguments if argument.has_caches), key=lambda argument: argument.static)
+    values = ((argument.value(args, kwargs), argument.name) for argument in ordered)
+    return [part for value, name in values for cache in caches_in(value, name) for part in parts_of(cache)]
+
+
+def _is_inside(leaf: Leaf, cache: Leaf) -> bool:
+    return leaf.path.startswith(f"{cache.path}.")
+
+
+def _is_filled(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and bool(value.dim() and value.numel())
+
+
+def _same_kind(now: Any, before: Any) -> bool:
+    """Return whether a leaf belongs to the same cache key as before."""
+    if isinstance(before, HostNumber):
+        return isinstance(now, torch.Tensor) and not now.dim() and now.device.type == "cpu" and now == before.value
+    if isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor):
+        return spec_of(now) == spec_of(before)
+    return same_leaf(now, before)
 
 
 def same_leaf(now: Any, before: Any) -> bool:
@@ -345,7 +474,36 @@ def same_leaf(now: Any, before: Any) -> bool:
 def _tree(value: Any, name: str, static: Collection[str]) -> Flattened:
     if name in static:
         return Flattened((Leaf(name, value),), "*", next)
-    return flatten(value, name)
+    return flatten_argument(value, name)
+
+
+def _with_caches(
+    argument: Argument, args: Sequence[Any], kwargs: Mapping[str, Any], arguments: Sequence[Argument]
+) -> Argument:
+    """Return the argument with the caches in it."""
+    value = argument.value(args, kwargs)
+    caches = tuple(caches_in(value, argument.name))
+    if not caches or argument.static:
+        return replace(argument, has_caches=bool(caches))
+    tree = argument.tree
+    if any(other.tree.on_device for other in arguments):
+        leaves = tuple(_host_number(leaf) for leaf in tree.leaves)
+        tree = replace(tree, leaves=leaves)
+    outside = flatten(value, argument.name, open_outside_caches)
+    structures = tuple(
+        argument.tree.structure if leaf.value is value else flatten_argument(leaf.value, leaf.path).structure
+        for leaf in caches
+    )
+    return replace(
+        argument, tree=tree, has_caches=True, caches=caches, cache_structures=structures, outside_caches=outside
+    )
+
+
+def _host_number(leaf: Leaf) -> Leaf:
+    value = leaf.value
+    if not isinstance(value, torch.Tensor) or value.dim() or value.device.type != "cpu":
+        return leaf
+    return Leaf(leaf.path, HostNumber(value.item(), value.dtype))
 
 
 def _leaf_key(leaf: Leaf, argument: Argument, static: Collection[str], identity_objects: list[Leaf]) -> Hashable:
@@ -354,6 +512,8 @@ def _leaf_key(leaf: Leaf, argument: Argument, static: Collection[str], identity_
         fields = vars(leaf.value) if argument.name in static and hasattr(leaf.value, "__dict__") else {}
         constants = tuple((name, key) for name, value in fields.items() if (key := constant_key(value)) is not None)
         return "object", id(leaf.value), constants
+    if isinstance(leaf.value, HostNumber):
+        return HostNumber, leaf.value.dtype, constant_key(leaf.value.value)
     key = constant_key(leaf.value)
     if key is None:
         kind = type(leaf.value)

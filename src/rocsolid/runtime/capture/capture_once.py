@@ -4,17 +4,19 @@ The eager run is the result of the call. Whatever fails after it costs the calle
 values stay as that one run left them.
 """
 
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from rocsolid.errors import CompileInCaptureError, first_line
-from rocsolid.model.capture_report import Reason
+from rocsolid.model.capture_report import Reason, Workaround
 from rocsolid.numerics import result_leaves
 from rocsolid.runtime.capture.backends.base import Backend, Graph, Session
 from rocsolid.runtime.capture.call import Call, CannotCapture, read_torch_state, spec_of
@@ -51,12 +53,73 @@ from rocsolid.torchapi.graphs.capture_state import (
     COMPILE_PROBLEM,
     compiles_refused,
     reported_as_capturing,
+    reported_as_not_capturing,
     uncompiled,
 )
+from rocsolid.torchapi.private_api import AttributePatch
 from rocsolid.torchapi.pytree import is_plain_object, open_container
 
 Function = Callable[..., Any]
+Search = Callable[..., Entry]  # see `WorkaroundSearch.capture`
 _MAX_LISTED_CHANGES = 4
+
+
+Scope = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """Modules that are not captured as they are: some run in eager, others in a variant that can be captured."""
+
+    modules: Mapping[str, Any] = field(default_factory=dict)  # those that run in eager, by name
+    variants: Mapping[str, tuple[Any, Callable[..., Any]]] = field(default_factory=dict)  # modules and their variants
+    checks_reads: bool = False  # a value that Python reads is read again by each replay, and compared
+
+    @contextmanager
+    def modules_in(self, scope: Scope) -> Iterator[None]:
+        """Run every call of a module that runs in eager inside `scope()`."""
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                with scope():
+                    return original(*args, **kwargs)
+
+            return forward
+
+        with patched_forwards((module, make) for module in self.modules.values()):
+            yield
+
+    def variants_in_use(self) -> AbstractContextManager[None]:
+        """Return a context in which the variants are called."""
+        return patched_forwards((module, partial(_instead, variant)) for module, variant in self.variants.values())
+
+
+def _only_here(make: Callable[[Any], Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for this thread; others call the original."""
+    thread, replacement = threading.get_ident(), make(original)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return (replacement if threading.get_ident() == thread else original)(*args, **kwargs)
+
+    return forward
+
+
+def _instead(variant: Callable[..., Any], _: Callable[..., Any]) -> Callable[..., Any]:
+    return variant
+
+
+@contextmanager
+def patched_forwards(forwards: Iterable[tuple[Any, Callable[[Any], Any]]]) -> Iterator[None]:
+    """Replace `forward` of these modules inside the block."""
+    patches = [AttributePatch(module, "forward", partial(_only_here, make)) for module, make in forwards]
+    try:
+        yield
+    finally:
+        for patch in reversed(patches):
+            patch.undo()
+
+
+NOTHING_ASIDE: Final = SetAside()
 
 
 class FirstRun:
@@ -83,6 +146,7 @@ class FirstRun:
         # The call is not padded here: a compiled function would be compiled for a length that is never used again.
         with uncompiled() if call.bucketed else nullcontext():
             self.result = function(*call.args, **call.kwargs)
+        self.growing = call.growing_cache()
         draws_random = rng.advanced()
         self.changed_torch_state = [
             name for (name, now), (_, old) in zip(read_torch_state(()), torch_state, strict=False) if now != old
@@ -98,6 +162,7 @@ class FirstRun:
         self.tensors_before = tensors_before if is_repeatable else TensorSnapshot(())
         self.state = collect_reachable(function, call.identity_arguments)
         self.constants: list[Any] = []  # after the capture: tensors made from Python numbers, which the graph reads
+        self.runs_compiled_code = False  # after the warm-up: whether a compiled function was called
         self.state_to_watch = self.state  # after the warm-up: what the executed functions reach
         known = {id(ref.value) for ref in known_before}
         created = [(ref.path, ref.value) for ref in self.state.tensors if id(ref.value) not in known]
@@ -128,7 +193,13 @@ def _was_advanced(content: Content, before: Any) -> bool:
 
 
 def capture_once(
-    function: Function, call: Call, first: FirstRun, options: Options, backend: Backend, owner: Any
+    function: Function,
+    call: Call,
+    first: FirstRun,
+    options: Options,
+    backend: Backend,
+    owner: Any,
+    search: Search,
 ) -> Entry:
     """Capture the call and return a verified entry. Raises CannotCapture when the call cannot be captured."""
     with_backward = options.backward and _path_requiring_grad(first.result) != ""
@@ -148,7 +219,7 @@ def capture_once(
 
             entry = capture_training_step(function, call, first, initial, options, backend, owner)
         else:
-            entry = _capture_inference(function, call, first, initial, options, backend, owner)
+            entry = _capture_inference(function, call, first, initial, options, backend, owner, search)
     entry.stats.record_capture((time.perf_counter() - started) * 1e3)
     return entry
 
@@ -161,34 +232,57 @@ def _capture_inference(
     options: Options,
     backend: Backend,
     owner: Any,
+    search: Search,
 ) -> Entry:
-    with backend.capture_scope(), reported_as_capturing():
-        graph, result = _warm_up_and_capture(function, call, first, initial, options, backend)
-    try:
-        static_inputs = [buffer.tensor for buffer in first.buffers]
-        state_tensors = [ref.value for ref in first.state.tensors]
-        outputs = Outputs.of(result, static_inputs, state_tensors, {dim.tensor for dim in call.bucketed})
-        if call.bucketed and options.unpad == "auto":
-            from rocsolid.runtime.capture.padding import find_length_relations
+    inputs = [buffer.tensor for buffer in first.buffers]
+    with backend.capture_scope(), reported_as_capturing(), backend.warm_up_scope():
+        warm_up(partial(call.run, function, inputs), first, initial, options.warmups)
 
-            outputs = replace(outputs, relations=find_length_relations(function, call, outputs, static_inputs, initial))
-        entry = build_entry(
-            call=call,
-            graph=graph,
-            buffers=first.buffers,
-            outputs=outputs,
-            captured_state=CapturedState(first.state_to_watch, call.device, owner),
-            ordering=backend.ordering(),
-            effects=first.effects,
-            output_mode=options.outputs,
-            constants=first.constants,
-            undo_writes=options.undo_writes,
-        )
-        Verifier(function, call, options, initial).verify(entry)
-    except BaseException:
-        graph.close()
-        raise
-    return entry
+    before, layouts = Snapshot(first.state), LayoutSnapshot(first.state)
+
+    def attempt(aside: SetAside = NOTHING_ASIDE, workarounds: Sequence[Workaround] = ()) -> Entry:
+        before.restore()  # an attempt before this one may have failed in the middle
+        layouts.restore()
+        with backend.capture_scope(), reported_as_capturing():
+            graph, result = _capture(function, call, first, initial, options, backend, aside)
+        try:
+            static_inputs = [buffer.tensor for buffer in first.buffers]
+            state_tensors = [ref.value for ref in first.state.tensors]
+            outputs = Outputs.of(result, static_inputs, state_tensors, {dim.tensor for dim in call.bucketed})
+            if call.bucketed and options.unpad == "auto":
+                from rocsolid.runtime.capture.padding import find_length_relations
+
+                outputs = replace(
+                    outputs, relations=find_length_relations(function, call, outputs, static_inputs, initial)
+                )
+            entry = build_entry(
+                call=call,
+                graph=graph,
+                buffers=first.buffers,
+                outputs=outputs,
+                captured_state=CapturedState(first.state_to_watch, call.device, owner),
+                ordering=backend.ordering(),
+                effects=first.effects,
+                output_mode=options.outputs,
+                constants=first.constants,
+                undo_writes=options.undo_writes,
+                workarounds=tuple(workarounds),
+                as_captured=partial(_as_captured, aside),
+            )
+            Verifier(function, call, options, initial).verify(entry)
+        except BaseException:
+            graph.close()
+            raise
+        return entry
+
+    return search(function, attempt, lambda: first.runs_compiled_code)
+
+
+@contextmanager
+def _as_captured(aside: SetAside) -> Iterator[None]:
+    """Run the function in eager as it was captured: it is told that it is being captured, except in the modules that run in eager."""
+    with reported_as_capturing(), aside.modules_in(reported_as_not_capturing), aside.variants_in_use():
+        yield
 
 
 def _path_requiring_grad(result: Any) -> str:
@@ -235,7 +329,19 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
         )
     if first.changed_arguments:
         _refuse_side_effects(first.changed_arguments)
-    _refuse_kept_container(first.result, "result", first.state)
+    if first.growing:
+        raise CannotCapture(
+            Reason.ARGUMENT,
+            f"the cache `{first.growing}` has another size or number after each call, and a graph has fixed ones",
+            fix='pass a StaticCache, or sizes for its length, as in buckets={"past_key_values": rs.Bucket(dim=2, sizes=[256])}; '
+            "for model.generate(...), use rs.optimize(model)",
+        )
+    held = {id(value): path for path, value in first.state.objects}
+    shared = next((held[id(part)] for part in call.parts[: call.own_parts] if id(part) in held), None)
+    if call.own_parts and (with_backward or shared is not None):
+        problem = f"`{shared}` is also an argument" if shared is not None else "a cache is an argument"
+        raise CannotCapture(Reason.ARGUMENT, f"{problem}, and a replay would change only one of both")
+    _refuse_kept_container(first.result, "result", first.state, set(map(id, call.parts)))
     state_storages = first.effects.storages(ref.value for ref in first.state.tensors)
     index = memory_conflict([leaf.value for leaf in call.tensors], first.effects.arguments, *state_storages)
     if index is not None and call.tensors[index].value.numel():
@@ -246,8 +352,13 @@ def _refuse_unrepeatable(first: FirstRun, call: Call, *, with_backward: bool) ->
         raise CannotCapture(Reason.SHARED_MEMORY, problem, fix=f"pass {path}.clone()")
 
 
-def _refuse_kept_container(value: Any, path: str, state: ReachableState) -> None:
-    """Raise CannotCapture when a list or dictionary of the result is one that the function keeps, which a replay would copy."""
+def _refuse_kept_container(value: Any, path: str, state: ReachableState, parts: set[int]) -> None:
+    """Raise CannotCapture when a list or dictionary of the result is one that the function keeps, which a replay would copy.
+
+    `parts` has the ids of what the caches among the arguments consist of: a replay returns the caller's own.
+    """
+    if id(value) in parts:
+        return
     kept = {id(watched.items): watched.path for watched in state.dicts}
     kept.update({id(sequence): name for name, sequence in state.sequences})
     if is_plain_object(value) and id(vars(value)) in kept:
@@ -259,35 +370,39 @@ def _refuse_kept_container(value: Any, path: str, state: ReachableState) -> None
     spec = open_container(value)
     if spec is not None:
         for child, step in zip(spec.values, spec.steps, strict=True):
-            _refuse_kept_container(child, path + step, state)
+            _refuse_kept_container(child, path + step, state, parts)
     elif is_plain_object(value):
         for name, child in vars(value).items():
-            _refuse_kept_container(child, f"{path}.{name}", state)
+            _refuse_kept_container(child, f"{path}.{name}", state, parts)
 
 
-def _warm_up_and_capture(
+def _capture(
     function: Function,
     call: Call,
     first: FirstRun,
     initial: InitialState,
     options: Options,
     backend: Backend,
+    aside: SetAside,
 ) -> tuple[Graph, Any]:
     from rocsolid.runtime.capture.host_data import ConstantRecorder, ConstantServer
 
-    args, kwargs = call.rebuild([buffer.tensor for buffer in first.buffers])
+    inputs = [buffer.tensor for buffer in first.buffers]
 
     def body() -> Any:
-        return function(*args, **kwargs)
+        with aside.variants_in_use():
+            return call.run(function, inputs)
 
     with backend.warm_up_scope():
-        warm_up(body, first, initial, options.warmups)
+        if aside.variants:
+            warm_up(body, first, initial, runs=1)
         initial.restore()
-        refuse_host_reads(body, call, first, initial)
+        refuse_host_reads(body, call, first, initial, aside)
         recorder = ConstantRecorder(call.device)
-        with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
+        with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial), aside.modules_in(recorder.paused):
             executed = _executed_code(body, recorder)
     server = ConstantServer(call.device, recorder.constants)
+    first.runs_compiled_code = executed is not None and runs_compiled_code(executed)
     first.state_to_watch = collect_reachable(function, call.identity_arguments, executed)
     missing = backend.missing_memory(sum(buffer.memory.nbytes for buffer in first.buffers))
     if missing:
@@ -295,43 +410,66 @@ def _warm_up_and_capture(
             Reason.OUT_OF_MEMORY, missing, fix="capture fewer graphs (max_graphs=), or free GPU memory first"
         )
     session = new_session(function, first, options, backend)
+    # With the mode, compiled code would be compiled again; it has its constants on the device.
+    with_constants = recorder.constants and executed is not None and not first.runs_compiled_code
 
-    def save_state() -> InitialState:
-        return InitialState(
-            tensors=TensorSnapshot([tensor for _, tensor in first.effects.state]),
-            rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
-            inputs=TensorSnapshot([first.buffers[index].tensor for index in first.effects.arguments]),
+    @contextmanager
+    def outside() -> Iterator[None]:
+        with backend.warm_up_scope(), reported_as_not_capturing(), server.paused():
+            yield
+
+    def record_graphs() -> tuple[Graph, Any]:
+        if not (aside.modules or aside.checks_reads):
+            session.begin()
+            result = body()
+            return session.end(), result
+        from rocsolid.runtime.capture.eager_segments import capture_segments
+
+        save_state = partial(_written_state, call, first, options) if first.effects.any else None
+        return capture_segments(
+            session, body, aside.modules, save_state, outside, first.state, segments, checks_reads=aside.checks_reads
         )
 
     def record() -> tuple[Graph, Any]:
-        if options.eager_modules:
-            from rocsolid.runtime.capture.eager_segments import capture_segments
-
-            saves = first.effects.arguments or first.effects.state or first.effects.draws_random
-            return capture_segments(session, body, function, options.eager_modules, save_state if saves else None)
-        session.begin()
-        result = body()
-        return session.end(), result
-
-    def record_with_constants() -> tuple[Graph, Any]:
-        with server:
-            graph, result = record()
+        with server if with_constants else nullcontext():
+            graph, result = record_graphs()
         if server.refusal:  # the function caught the exception
             graph.close()
             raise server.refusal
         first.constants = [constant.tensor for constant in recorder.constants]
         return graph, result
 
-    # With the mode, compiled code would be compiled again; it has its constants on the device.
-    with_constants = recorder.constants and executed is not None and not runs_compiled_code(executed)
-    graph, result = run_capture(record_with_constants if with_constants else record, session, backend, initial, body)
+    segments: list[Graph] = []
+    with _closed_after_error(segments):
+        graph, result = run_capture(record, session, backend, initial, body, aside)
     if graph.nodes == 0:
         graph.close()
         raise CannotCapture(Reason.NO_GPU_WORK, "the call launches no work that a graph could replay")
     return graph, result
 
 
-def refuse_host_reads(body: Callable[[], Any], call: Call, first: FirstRun, initial: InitialState) -> None:
+@contextmanager
+def _closed_after_error(graphs: Sequence[Graph]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for graph in graphs:
+            graph.close()
+        raise
+
+
+def _written_state(call: Call, first: FirstRun, options: Options) -> InitialState:
+    """Save everything that a replay changes."""
+    return InitialState(
+        tensors=TensorSnapshot([tensor for _, tensor in first.effects.state]),
+        rng=RngSnapshot(call.device, (*options.generators, *first.state.generators)),
+        inputs=TensorSnapshot([first.buffers[index].tensor for index in first.effects.arguments]),
+    )
+
+
+def refuse_host_reads(
+    body: Callable[[], Any], call: Call, first: FirstRun, initial: InitialState, aside: SetAside = NOTHING_ASIDE
+) -> None:
     """Raise CannotCapture if the call is on a GPU and reads the values of an argument on the CPU."""
     if call.device.type == "cpu" or all(leaf.value.device.type != "cpu" for leaf in call.tensors):
         return
@@ -339,7 +477,7 @@ def refuse_host_reads(body: Callable[[], Any], call: Call, first: FirstRun, init
 
     arguments = {leaf.path: buffer.tensor for leaf, buffer in zip(call.tensors, first.buffers, strict=True)}
     with restoring(Snapshot(first.state), LayoutSnapshot(first.state), initial):
-        refusal = find_host_read(body, arguments, call.device)
+        refusal = find_host_read(body, arguments, call.device, aside)
     if refusal is not None:
         raise refusal
 
@@ -369,6 +507,7 @@ def run_capture(
     backend: Backend,
     initial: InitialState,
     body: Callable[[], Any],
+    aside: SetAside = NOTHING_ASIDE,
 ) -> Any:
     """Run a capture. After a failure, clean up and raise a CannotCapture that names the operation and the user's line."""
     try:
@@ -382,7 +521,7 @@ def run_capture(
 
         session.abort()
         initial.restore()
-        raise explain_failure(error, backend, body) from error
+        raise explain_failure(error, backend, body, aside) from error
 
 
 def warm_up(body: Callable[[], Any], first: FirstRun, initial: InitialState, runs: int) -> None:

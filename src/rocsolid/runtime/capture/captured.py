@@ -45,6 +45,7 @@ from rocsolid.runtime.capture.verification import LaterCheck, check_replay, repo
 from rocsolid.runtime.signature import differences, nearest
 from rocsolid.runtime.wrapped_module import WrappedModule, wrap_module
 from rocsolid.torchapi.graphs.replay_checks import active_mode, function_modes, mode_counters
+from rocsolid.torchapi.pytree import Leaf, holds_tensors, is_cache
 
 _inference_mode: Final = torch.is_inference_mode_enabled
 _count_dispatch_modes, _count_function_modes = mode_counters()
@@ -85,10 +86,6 @@ class Captured:
         precautions: Precautions = Precautions(),
         try_in_child: TryInChild | None = None,
     ) -> None:
-        if options.eager_modules:
-            from rocsolid.runtime.capture.eager_segments import find_eager_modules
-
-            find_eager_modules(function, options.eager_modules)  # raises for a wrong name
         self._strong_function: Function | None = function
         self._weak_method: weakref.WeakMethod[Any] | None = None
         self._options = options
@@ -98,10 +95,15 @@ class Captured:
         self._parameters = Parameters.of(function)
         self._methods: dict[int, tuple[weakref.ref[Any], Captured]] = {}  # captured methods by id() of their object
         self._fast_paths: tuple[FastPath, ...] = ()
+        self._workarounds: Any = None  # a `WorkaroundSearch` after the first failure
+        if options.eager_modules not in ("auto", ()):
+            self._make_search(function)  # raises for a wrong name
         self._cache = GraphCache(options.max_graphs, options.memory_budget_bytes)
         self._modules: list[weakref.ref[Any]] | None = None
         #: Keys of calls that are captured once more, because an effect of the first run may not come again.
         self._tried_again: set[Hashable] = set()
+        self._growing: dict[tuple[str, type], CannotCapture] = {}  # arguments with caches that grow with every call
+        self._cache_lengths: Any = None  # a `CacheLengths` after a call with a dynamic cache that has buckets
         self._own_device: Any = None  # the GPU of the tensors that the function reaches, for calls without tensors
         self._frozen = self._closed = False
         self._later_check: threading.Thread | None = None
@@ -174,7 +176,13 @@ class Captured:
         if self._closed:
             return self._run_eager(function, args, kwargs, Reason.CLOSED)
         try:
+            if self._options.buckets and (name := self._find_dynamic_cache(args, kwargs)):
+                return self._cache_lengths.call(self._calls(function), name, args, kwargs)
+            if self._growing:  # before it is parsed, which takes a while
+                passed = self._parameters.bind(args, kwargs)
+                self._refuse_growing_cache(Leaf(name, value) for name, _, value in passed)
             call = self._parse(function, args, kwargs)
+            self._refuse_growing_cache(call.caches)
         except CannotCapture as why:
             self._refuse(None, why)
             return self._run_eager(function, args, kwargs, why.reason)
@@ -182,10 +190,50 @@ class Captured:
         if entry is None:
             return self._call_without_graph(function, call)
         self._add_fast_path(call, entry)
-        result = entry.run([leaf.value for leaf in call.tensors], call.lengths_by_group)
+        result = entry.run(call.inputs, call.lengths_by_group)
         if type(result) is object:  # one of the constants of `entry.py`
             return self._call_without_replay(args, kwargs, entry, result)
         return result
+
+    def _find_dynamic_cache(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the name of an argument of `buckets=` that is a dynamic cache; empty if there is none."""
+        passed = self._parameters.bind(args, kwargs)
+        if not any(name in self._options.buckets and is_cache(value) for name, _, value in passed):
+            return ""
+        if self._cache_lengths is None:
+            from rocsolid.runtime.capture.cache_lengths import CacheLengths
+
+            self._cache_lengths = CacheLengths(self._options.buckets, self._parameters, self._options.tolerance)
+        found: str = self._cache_lengths.find(args, kwargs)
+        return found
+
+    def _calls(self, function: Function) -> Any:
+        from rocsolid.runtime.capture.cache_lengths import Calls
+
+        def count(reason: Reason) -> None:
+            self._stats.count_eager_call(reason, self._cache)
+
+        def warm(call: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[Entry | None, Call]:
+            parsed = self._parse(function, *call)
+            if self._cache.find(parsed.key) is not None or self._stats.refusal(parsed) is not None:
+                count(Reason.FIRST_CALL)  # otherwise the capture does
+            self.warm([call])
+            return self._cache.find(parsed.key), parsed
+
+        return Calls(
+            in_eager=lambda call: function(*call[0], **call[1]),
+            count=count,
+            warm=warm,
+            captured=lambda call: self._call(*call),
+            frozen=self._frozen,
+        )
+
+    def _refuse_growing_cache(self, arguments: Iterable[Leaf]) -> None:
+        """Raise CannotCapture for a cache that was seen to grow with every call."""
+        for leaf in arguments:
+            why = self._growing.get((leaf.path, type(leaf.value)))
+            if why is not None and holds_tensors(leaf.value):
+                raise why
 
     def _call_without_replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], entry: Entry, why: object) -> Any:
         """Handle a call whose graph was found but did not return a result; `why` is one of the constants of `entry.py`."""
@@ -195,9 +243,10 @@ class Captured:
         if why is SHARES_MEMORY:
             return self._run_eager(function, args, kwargs, Reason.SHARED_MEMORY)
         failure = entry.stats.failure
+        if why is SEGMENT_FAILED and failure is not None and _has_read_other_values(failure, entry):
+            return self._run_eager(function, args, kwargs, Reason.HOST_SYNC)
         if why is SEGMENT_FAILED and failure is not None:
-            self._invalidate(entry, failure.message.partition("\n")[0], recapture=False)
-            self._refuse(self._parse(function, args, kwargs), failure)
+            self._handle_failed_segment(function, entry, self._parse(function, args, kwargs), failure)
         changes = entry.captured_state.changes()
         if why is CHECK_DUE and not changes and not entry.stats.put_off_check(self._options.verify.max_overhead):
             return self._call_with_check(function, self._parse(function, args, kwargs), entry)
@@ -231,8 +280,9 @@ class Captured:
             with _inside_capture():
                 result, comparison = check(function, entry, call, self._options.tolerance, generators)
         except CannotCapture as why:  # an eager module returned something else than during the capture
-            self._invalidate(entry, why.message.partition("\n")[0], recapture=False)
-            self._refuse(call, why)
+            if _has_read_other_values(why, entry):
+                return self._run_eager(function, call.args, call.kwargs, Reason.HOST_SYNC)
+            self._handle_failed_segment(function, entry, call, why)
             return self._call_slow(call.args, call.kwargs)
         self._stats.count_check()
         self._stats.count_eager_call(Reason.CHECK, self._cache)
@@ -242,6 +292,13 @@ class Captured:
             self._report_failed_check(comparison, entry)
             self._refuse(call, wrong_result(comparison))
         return result
+
+    def _handle_failed_segment(self, function: Function, entry: Entry, call: Call, failure: CannotCapture) -> None:
+        """Discard a graph in which a module that runs in eager returned something else than during the capture."""
+        captures_again = not self._frozen and self._workarounds.change(function, failure)  # it has made the segment
+        self._invalidate(entry, failure.message.partition("\n")[0], recapture=captures_again)
+        if not captures_again:
+            self._refuse(call, self._workarounds.original or failure)
 
     def _report_failed_check(self, comparison: Comparison, entry: Entry) -> None:
         report_failure(self.__name__, comparison, self._options.verify)
@@ -313,11 +370,13 @@ class Captured:
                 try:
                     self._add_graph(function, call, first, backend)
                 except CannotCapture as why:
+                    if first.growing:
+                        self._growing.update({(leaf.path, type(leaf.value)): why for leaf in call.caches})
                     # A compile, or other work that is done only once, may have advanced an iterator of some library.
                     if first.advanced and call.key not in self._tried_again and self._options.on_error != "raise":
                         self._tried_again.add(call.key)
                     else:
-                        self._refuse(call, why)
+                        self._refuse(None if first.growing else call, why)
                 except UnsupportedTorchError as error:
                     self._refuse(call, CannotCapture(Reason.ERROR, str(error)))
         return first.result
@@ -368,7 +427,7 @@ class Captured:
 
     def _add_graph(self, function: Function, call: Call, first: FirstRun, backend: Backend) -> None:
         self._release(self._cache.make_room(sum(buffer.memory.nbytes for buffer in first.buffers)))
-        entry = capture_once(function, call, first, self._options, backend, self._owner(function))
+        entry = capture_once(function, call, first, self._options, backend, self._owner(function), self._search)
         try:
             self._release(self._cache.add(entry))
         except CannotCapture:
@@ -382,6 +441,23 @@ class Captured:
         has_integers = any(not leaf.value.is_floating_point() and leaf.value.numel() for leaf in call.tensors)
         required = bool(verify.rounds and has_integers)
         entry.stats.schedule_check(1 if required else verify.calls, required=required)
+
+    def _search(self, function: Function, attempt: Callable[..., Entry], is_compiled: Callable[[], bool]) -> Entry:
+        """Return the result of an attempt to capture: of the function as it is, or with workarounds."""
+        failure = None
+        if self._workarounds is None:
+            try:
+                return attempt()
+            except CannotCapture as why:
+                failure = why
+            self._make_search(function)
+        entry: Entry = self._workarounds.capture(function, attempt, is_compiled, failure)
+        return entry
+
+    def _make_search(self, function: Function) -> None:
+        from rocsolid.runtime.capture.workarounds import WorkaroundSearch
+
+        self._workarounds = WorkaroundSearch(function, self._options)
 
     def _refuse(self, call: Call | None, why: CannotCapture) -> None:
         """Remember a refusal, and raise it with on_error="raise". A length beyond the largest bucket (`call` is None) never raises."""
@@ -480,6 +556,7 @@ class Captured:
         except CannotCapture as why:
             raise CaptureError(why.message) from why
         arguments = {path: value for call in parsed for path, value in call.identity_arguments.items()}
+        arguments |= {leaf.path: leaf.value for call in parsed for leaf in call.caches}  # to be restored
         state = collect_reachable(function, arguments)
         initial = InitialState(
             tensors=TensorSnapshot(tensors_to_save(state, [(ref.path, ref.value) for ref in state.tensors])),
@@ -544,11 +621,17 @@ class Captured:
     def explain(self, *args: Any, **kwargs: Any) -> CallPrediction:
         """Return what such a call would do, and why, without running it."""
         try:
+            if self._options.buckets and (name := self._find_dynamic_cache(args, kwargs)):
+                ready = self._cache_lengths.has_graph(name, args, kwargs)
+                reason = f"with a static cache in place of `{name}`, of the size of a bucket"
+                return CallPrediction(action="replay" if ready else "capture", reason=reason)
             call = self._parse(self._function(), args, kwargs)
+            self._refuse_growing_cache(call.caches)
         except CannotCapture as refusal:
             return CallPrediction(action="eager", reason=refusal.message)
-        if self._cache.find(call.key) is not None:
-            return CallPrediction(action="replay", reason="there is a graph for this call")
+        if (entry := self._cache.find(call.key)) is not None:
+            notes = tuple(map(str, entry.workarounds))
+            return CallPrediction(action="replay", reason="there is a graph for this call", workarounds=notes)
         refused = self._stats.refusal(call)
         if refused is not None:
             return CallPrediction(action="eager", reason=refused.message)
@@ -736,6 +819,11 @@ def _inside_capture() -> Iterator[None]:
 
 def _stream_is_capturing() -> bool:
     return bool(torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def _has_read_other_values(failure: CannotCapture, entry: Entry) -> bool:
+    """Return whether Python has read other values than during the capture in one of not too many calls."""
+    return failure.reason is Reason.HOST_SYNC and entry.stats.may_read_other_values()
 
 
 def _gpu_of(state: ReachableState) -> Any:

@@ -1,9 +1,11 @@
 """Explains why a capture failed: which operation, on which line of the user's code, and what to write instead."""
 
+import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -14,6 +16,7 @@ from rocsolid.model.capture_report import Reason
 from rocsolid.model.code_line import CodeLine, underline
 from rocsolid.runtime.capture.backends.base import Backend
 from rocsolid.runtime.capture.call import CannotCapture
+from rocsolid.runtime.capture.capture_once import NOTHING_ASIDE, SetAside
 from rocsolid.torchapi.dispatch import OperatorMode
 from rocsolid.torchapi.graphs.capture_state import (
     COMPILE_FIX,
@@ -38,6 +41,7 @@ def refuse_operation(
     notes: Sequence[str] = (),
     *,
     subject: str = "",
+    module: Any = None,
 ) -> CannotCapture:
     """Return a refusal that begins with the user's expression, or with the operation where the expression is not known.
 
@@ -50,24 +54,27 @@ def refuse_operation(
     expression = code.text[code.start : code.end] if code else ""
     if not expression or len(expression) > _MAX_EXPRESSION_LENGTH:
         python_name = f"Tensor.{names[0]}()" if operation in _PYTHON_NAMES else operation
-        return CannotCapture(reason, f"{subject}`{python_name}` {why}", fix=fix, code=code, notes=notes)
+        return CannotCapture(reason, f"{subject}`{python_name}` {why}", fix=fix, code=code, notes=notes, module=module)
     notes = notes if any(name in expression for name in names) else [f"operator: {operation}", *notes]
-    return CannotCapture(reason, f"{subject}`{expression}` {why}", fix=fix, code=code, notes=notes)
+    return CannotCapture(reason, f"{subject}`{expression}` {why}", fix=fix, code=code, notes=notes, module=module)
 
 
-def explain_failure(error: Exception, backend: Backend, body: Callable[[], Any]) -> CannotCapture:
+def explain_failure(
+    error: Exception, backend: Backend, body: Callable[[], Any], aside: SetAside = NOTHING_ASIDE
+) -> CannotCapture:
     """Return the refusal for an exception during a capture.
 
     The last error often only reports that something failed before, so the first error of the chain is used. On a GPU the function
-    is run again without a capture, with torch set to raise an error at every host sync, to find the operation.
+    is run again without a capture, with torch set to raise an error at every host sync, to find the operation. The modules that run
+    in eager may wait.
     """
     if is_refused_compile(error):
         code = traceback_code_line(innermost_error(error).__traceback__)
         return CannotCapture(Reason.COMPILE, COMPILE_PROBLEM, fix=COMPILE_FIX, code=code)
     first = innermost_error(error)
-    sync = find_sync(body) if backend.uses_gpu else None
+    sync = find_sync(body, aside) if backend.uses_gpu else None
     if sync is not None:
-        return refuse_operation(sync.reason, sync.operation, sync.why, sync.fix, sync.code)
+        return refuse_operation(sync.reason, sync.operation, sync.why, sync.fix, sync.code, module=sync.module)
     code = traceback_code_line(first.__traceback__)
     meaning = meaning_of(str(first)) or meaning_of(str(error))
     if meaning is None:
@@ -91,6 +98,37 @@ def innermost_error(error: BaseException) -> BaseException:
         error = inner
 
 
+def running_modules(failure: CannotCapture) -> list[Any]:
+    """Return the modules that were running when a capture failed, the innermost last."""
+    if failure.module is not None:
+        return [failure.module]
+    # A failure without a cause was raised where it happened; another one explains the first error of a chain.
+    first = failure if failure.__cause__ is None else innermost_error(failure.__cause__)
+    return _modules_in(frame for frame, _ in traceback.walk_tb(first.__traceback__))
+
+
+def _modules_in(frames: Iterable[FrameType]) -> list[Any]:
+    """Return the modules whose methods run in these frames."""
+    methods = (frame for frame in frames if frame.f_code.co_argcount)
+    values = (frame.f_locals.get(frame.f_code.co_varnames[0]) for frame in methods)
+    return [value for value in values if isinstance(value, torch.nn.Module)]
+
+
+def current_module() -> Any:
+    """Return the innermost module that is running; None if there is none."""
+    return next(iter(_modules_in(frame for frame, _ in traceback.walk_stack(None))), None)
+
+
+def drop_frames(error: BaseException) -> None:
+    """Forget where an error and its causes were raised: the frames keep tensors alive."""
+    current: BaseException | None = error
+    seen: set[int] = set()
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        current.__traceback__ = None
+        current = current.__cause__ or current.__context__
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostSync:
     """An operation that waits for the GPU or copies from pageable memory."""
@@ -100,6 +138,7 @@ class HostSync:
     why: str
     fix: str
     code: CodeLine | None
+    module: Any  # the innermost one that was running
 
 
 class _SyncDetector(OperatorMode):
@@ -108,9 +147,22 @@ class _SyncDetector(OperatorMode):
     def __init__(self) -> None:
         super().__init__()
         self.first_sync: HostSync | None = None
+        self._is_paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Allow operators to wait inside the block."""
+        self._is_paused, was_paused = True, self._is_paused
+        try:
+            with _sync_mode("default"):
+                yield
+        finally:
+            self._is_paused = was_paused
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator; where it waits, remember it."""
+        if self._is_paused:
+            return func(*args, **kwargs)
         name = func.name().partition(".")[0]
         try:
             out = func(*args, **kwargs)
@@ -128,7 +180,8 @@ class _SyncDetector(OperatorMode):
 
     def _remember(self, operation: str, reason: Reason, why: str, fix: str) -> None:
         if self.first_sync is None:
-            self.first_sync = HostSync(operation=operation, reason=reason, why=why, fix=fix, code=user_code_line())
+            code, module = user_code_line(), current_module()
+            self.first_sync = HostSync(operation=operation, reason=reason, why=why, fix=fix, code=code, module=module)
 
 
 def _copies_from_pageable(args: Any, out: Any) -> bool:
@@ -137,11 +190,11 @@ def _copies_from_pageable(args: Any, out: Any) -> bool:
     return copied_to_gpu and any(not tensor.is_pinned() for tensor in cpu_tensors)
 
 
-def find_sync(body: Callable[[], Any]) -> HostSync | None:
+def find_sync(body: Callable[[], Any], aside: SetAside) -> HostSync | None:
     """Run a function without capturing, and return its first host sync; None when there is none, or when it fails before."""
     detector = _SyncDetector()
     try:
-        with _syncs_are_errors(), uncompiled(), detector:
+        with _sync_mode("error"), uncompiled(), aside.modules_in(detector.paused), detector:
             body()
     except Exception:  # noqa: BLE001 - the error of the sync, or the function's own, which the caller reports
         return detector.first_sync
@@ -151,13 +204,17 @@ def find_sync(body: Callable[[], Any]) -> HostSync | None:
 
 
 @contextmanager
-def _syncs_are_errors() -> Iterator[None]:
+def _sync_mode(mode: str) -> Iterator[None]:
     previous_mode = torch.cuda.get_sync_debug_mode()
     try:
-        # Torch warns that the mode is a prototype. Where warnings are errors, this call would raise.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.cuda.set_sync_debug_mode("error")
+        _set_sync_mode(mode)
         yield
     finally:
-        torch.cuda.set_sync_debug_mode(previous_mode)
+        _set_sync_mode(previous_mode)
+
+
+def _set_sync_mode(mode: str | int) -> None:
+    # Torch warns that the mode is a prototype. Where warnings are errors, this call would raise.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode(mode)

@@ -1,24 +1,52 @@
-"""Splits a capture at the modules named in `eager_modules=`: they run in eager between the graphs of the rest.
+"""Splits a capture at some modules: they run in eager between the graphs of the rest. Or at each read of a value, which a replay repeats.
 
 This is for modules that cannot be captured, such as work on the CPU or a branch on values. The module must return tensors of the
 same shapes every time.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Final
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from rocsolid.errors import UsageError
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backends.base import Graph, Session
 from rocsolid.runtime.capture.call import CannotCapture
-from rocsolid.runtime.capture.reachable_state import collect_reachable
-from rocsolid.runtime.capture.state_snapshot import InitialState
+from rocsolid.runtime.capture.capture_once import Scope, patched_forwards
+from rocsolid.runtime.capture.reachable_state import ReachableState, collect_reachable
+from rocsolid.runtime.capture.state_snapshot import InitialState, without_repeats
 from rocsolid.torchapi.graphs.replay_checks import storage_id
-from rocsolid.torchapi.private_api import AttributePatch
-from rocsolid.torchapi.pytree import Flattened, flatten_result
+from rocsolid.torchapi.pytree import (
+    CallResult,
+    Flattened,
+    Part,
+    PartContents,
+    caches_in,
+    flatten_result,
+    parts_of,
+    run_with_parts,
+)
+
+_MAX_READS: Final = 16  # in one call: each of them waits for the GPU
+_READS: Final = frozenset(
+    {
+        torch.Tensor.item,
+        torch.Tensor.tolist,
+        torch.Tensor.__bool__,
+        torch.Tensor.__int__,
+        torch.Tensor.__float__,
+        torch.Tensor.__index__,
+        torch.Tensor.is_nonzero,
+        torch.Tensor.equal,
+        torch.Tensor.allclose,
+        torch.is_nonzero,
+        torch.equal,
+        torch.allclose,
+    }
+)
 
 
 class EagerSegment:
@@ -27,12 +55,25 @@ class EagerSegment:
     nodes: int | None = None
     bytes = 0
 
-    def __init__(self, name: str, forward: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> None:
+    def __init__(
+        self, name: str, module: Any, forward: Callable[..., Any], args: Any, kwargs: Any, borrowed: set[int]
+    ) -> None:
+        """Call the module. `borrowed` has storage ids of what the function reaches: a result there is never written to."""
         self._name = name
+        self._module = module
         self._forward = forward
-        self._args = args
-        self._kwargs = kwargs
-        self._captured: Flattened = flatten_result(result)
+        self._args, self._kwargs = args, kwargs
+        given = flatten_result([*args, kwargs], "arguments", open_caches=False)
+        # The module may change the caches that it gets: each replay starts from what they contain now.
+        self._parts = [part for cache in caches_in([*args, kwargs], "arguments") for part in parts_of(cache)]
+        self._before = PartContents(self._parts)
+        passed = [leaf.value for leaf in given.leaves if isinstance(leaf.value, torch.Tensor)]
+        self._borrowed = {*borrowed, *map(storage_id, (*passed, *self._before.tensors()))}
+        called = self._call()
+        self.result = called.value
+        self._captured: Flattened = flatten_result(called)
+        after = flatten_result([*args, kwargs], "arguments", open_caches=False)
+        _refuse_changed_arguments(name, module, given, after)
         # The function may have set them itself, e.g. with @torch.inference_mode().
         self._inference_mode, self._grad_mode = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
@@ -42,20 +83,37 @@ class EagerSegment:
         with torch.inference_mode(self._inference_mode), torch.set_grad_enabled(self._grad_mode):
             self._call_module()
 
+    def _call(self) -> CallResult:
+        return run_with_parts(self._parts, lambda: self._forward(*self._args, **self._kwargs))
+
     def _call_module(self) -> None:
-        result = flatten_result(self._forward(*self._args, **self._kwargs))
+        self._before.restore()
+        result = flatten_result(self._call())
         if result.structure != self._captured.structure:
             problem = f"the result of module `{self._name}` has a different structure than during the capture"
             raise self._refusal(problem)
         for new, old in zip(result.leaves, self._captured.leaves, strict=True):
             if not isinstance(old.value, torch.Tensor):
-                if new.value != old.value:
+                if new.value != old.value and not isinstance(new.value, Part):
                     raise self._changed(new.path, repr(new.value), repr(old.value))
             elif new.value.shape != old.value.shape or new.value.dtype != old.value.dtype:
                 raise self._changed(new.path, _dtype_and_shape(new.value), _dtype_and_shape(old.value))
-            elif storage_id(new.value) != storage_id(old.value):
+            elif not self._is_in_place(new.path, new.value, old.value):
                 with torch.no_grad():
-                    old.value.copy_(new.value)
+                    without_repeats(old.value).copy_(without_repeats(new.value))
+
+    def _is_in_place(self, path: str, new: Any, old: Any) -> bool:
+        """Return whether a result is where the next graph reads it. Raises CannotCapture if it is not, and must not be copied there."""
+        same_memory = storage_id(new) == storage_id(old)
+        if same_memory and new.data_ptr() == old.data_ptr() and new.stride() == old.stride():
+            return True
+        repeats = without_repeats(old).shape != without_repeats(new).shape
+        if (same_memory or storage_id(old) in self._borrowed or repeats) and old.numel():
+            what = "an argument, or memory that the model keeps"
+            raise self._changed(
+                path, "another tensor", what if storage_id(old) in self._borrowed else "a view of another part"
+            )
+        return False
 
     def _changed(self, path: str, now: str, before: str) -> CannotCapture:
         place = "" if path == "result" else f" in `{path}`"
@@ -64,11 +122,12 @@ class EagerSegment:
 
     def _refusal(self, problem: str) -> CannotCapture:
         fix = f"make `{self._name}` return tensors of the same shapes and dtypes every time"
-        return CannotCapture(Reason.EAGER_MODULE, problem, fix=fix)
+        return CannotCapture(Reason.EAGER_MODULE, problem, fix=fix, module=self._module)
 
     def close(self) -> None:
         """Free the arguments of the call."""
-        self._args, self._kwargs = (), {}
+        self._args, self._kwargs, self._module, self.result = (), {}, None, None
+        self._parts, self._before = [], PartContents(())
 
     def dump(self, path: str) -> None:
         """Write nothing, because there is no graph here."""
@@ -76,6 +135,87 @@ class EagerSegment:
 
 def _dtype_and_shape(tensor: Any) -> str:
     return f"{tensor.dtype}{list(tensor.shape)}".removeprefix("torch.")
+
+
+class CheckedRead:
+    """A value that Python read between two graphs, such as `mask.all()` in an `if`. A replay reads it again, and must read the same."""
+
+    nodes: int | None = None
+    bytes = 0
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        from rocsolid.torchapi.user_frames import user_code_line
+
+        self._read: Callable[[], Any] | None = read
+        self._code = user_code_line()
+        self.value = read()
+
+    def replay(self) -> None:
+        """Read the value. Raises CannotCapture if it is another one: Python would do something else."""
+        value = self._read() if self._read is not None else self.value
+        if repr(value) != repr(self.value):
+            code = self._code
+            what = code.text[code.start : code.end] if code and code.end else "a value that Python reads"
+            problem = f"`{what}` is {value!r}; during the capture it was {self.value!r}"
+            raise CannotCapture(Reason.HOST_SYNC, problem, code=code)
+
+    def close(self) -> None:
+        """Free the tensor."""
+        self._read = None
+
+    def dump(self, path: str) -> None:
+        """Write nothing, because there is no graph here."""
+
+
+class _SplittingSession(TorchFunctionMode):  # type: ignore[misc]
+    """A capture that ends a graph at each read of a value, and begins the next one after it.
+
+    It is the innermost mode while it records, and is left before the session leaves its own.
+    """
+
+    def __init__(self, session: Session, parts: list[Graph], outside: Scope) -> None:
+        super().__init__()
+        self._session, self._parts, self._outside = session, parts, outside
+        self.executes = session.executes
+        self.is_recording = False
+
+    def begin(self) -> None:
+        """Begin a graph."""
+        self._session.begin()
+        self.__enter__()
+        self.is_recording = True
+
+    def end(self) -> Graph:
+        """End a graph."""
+        self.leave()
+        return self._session.end()
+
+    def abort(self) -> None:
+        """Clean up after a failed capture."""
+        self.leave()
+        self._session.abort()
+
+    def leave(self) -> None:
+        """Split no more."""
+        if self.is_recording:
+            self.is_recording = False
+            self.__exit__(None, None, None)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in _READS or not (self.executes or args[0].is_cuda):  # a value on the CPU is there already
+            return func(*args, **(kwargs or {}))
+        if sum(isinstance(part, CheckedRead) for part in self._parts) == _MAX_READS:
+            problem = f"more than {_MAX_READS} values are read in one call"
+            raise CannotCapture(Reason.HOST_SYNC, problem)
+        # Torch has left this mode while the function runs.
+        self._parts.append(self._session.end())
+        with self._outside():
+            if not self.executes:
+                self._parts[-1].replay()
+            read = CheckedRead(lambda: func(*args, **(kwargs or {})))
+        self._parts.append(read)
+        self._session.begin()
+        return read.value
 
 
 class SegmentedGraph:
@@ -87,7 +227,7 @@ class SegmentedGraph:
     def __init__(self, parts: Sequence[Graph], save_state: Callable[[], InitialState] | None) -> None:
         self._parts = list(parts)
         self._save_state = save_state
-        counts = [part.nodes for part in parts if not isinstance(part, EagerSegment)]
+        counts = [part.nodes for part in parts if not isinstance(part, (EagerSegment, CheckedRead))]
         self.nodes: int | None = sum(n for n in counts if n is not None) if None not in counts else None
         self.bytes = sum(part.bytes for part in parts)
 
@@ -117,64 +257,79 @@ class SegmentedGraph:
 def capture_segments(
     session: Session,
     body: Callable[[], Any],
-    function: Callable[..., Any],
-    eager_modules: Sequence[Any],
+    modules: Mapping[str, Any],
     save_state: Callable[[], InitialState] | None,
+    outside: Scope,
+    state: ReachableState,
+    parts: list[Graph],
+    *,
+    checks_reads: bool,
 ) -> tuple[Graph, Any]:
-    """Capture the body; each call of an eager module ends one graph, and the next graph begins after it."""
-    parts: list[Graph] = []
+    """Capture the body; each call of one of these modules ends one graph, and the next graph begins after it.
+
+    The modules are called inside `outside()`. The graphs are added to `parts`, which the caller closes after a failure.
+    With `checks_reads` it is the same at each read of a value.
+    """
     in_eager: list[str] = []
+    reached = {storage_id(ref.value) for ref in state.tensors}
     with ExitStack() as scope:
-        for name, module in find_eager_modules(function, eager_modules).items():
-            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager))
+        if checks_reads:
+            session = _SplittingSession(session, parts, outside)
+            scope.callback(session.leave)
+        for name, module in modules.items():
+            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager, outside, reached))
         session.begin()
         result = body()
         last = session.end()
     return (SegmentedGraph([*parts, last], save_state), result) if parts else (last, result)
 
 
-@contextmanager
-def _end_graph_at(name: str, module: Any, session: Session, parts: list[Graph], in_eager: list[str]) -> Iterator[None]:
+def _end_graph_at(
+    name: str,
+    module: Any,
+    session: Session,
+    parts: list[Graph],
+    in_eager: list[str],
+    outside: Scope,
+    reached: set[int],
+) -> AbstractContextManager[None]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
             if in_eager:  # it is called by another eager module
                 return original(*args, **kwargs)
             parts.append(session.end())
-            if not session.executes:
-                # The module must get real values: an index from memory that was never written can end all use of the GPU.
-                parts[-1].replay()
             in_eager.append(name)
-            given = flatten_result([*args, kwargs], "arguments")
             try:
-                result = original(*args, **kwargs)
+                with outside():
+                    if not session.executes:
+                        # The module must get real values: an index from memory that was never written can end all use of the GPU.
+                        parts[-1].replay()
+                    segment = EagerSegment(name, module, original, args, kwargs, reached)
             finally:
                 in_eager.pop()
-            _refuse_changed_arguments(name, given, flatten_result([*args, kwargs], "arguments"))
-            parts.append(EagerSegment(name, original, args, kwargs, result))
+            parts.append(segment)
             session.begin()
-            return result
+            return segment.result
 
         return forward
 
-    patch = AttributePatch(module, "forward", make)
-    try:
-        yield
-    finally:
-        patch.undo()
+    return patched_forwards([(module, make)])
 
 
-def _refuse_changed_arguments(name: str, before: Flattened, after: Flattened) -> None:
-    """Raise CannotCapture if a module changed an object that it was passed, such as a KV cache: every replay would change it again."""
+def _refuse_changed_arguments(name: str, module: Any, before: Flattened, after: Flattened) -> None:
+    """Raise CannotCapture if a module changed an object that it was passed, other than a cache: every replay would change it again."""
     changed = [old.path for old, new in zip(before.leaves, after.leaves, strict=False) if old.value is not new.value]
     if changed or before.structure != after.structure:
         what = f"`{changed[0]}`" if changed else "one of its arguments"
         problem = f"module `{name}` changes {what} in Python, and every replay would change it again"
         fix = f"run the module around it in eager, or call without the object that `{name}` changes (use_cache=False)"
-        raise CannotCapture(Reason.EAGER_MODULE, problem, fix=fix)
+        raise CannotCapture(Reason.EAGER_MODULE, problem, fix=fix, module=module)
 
 
 def find_eager_modules(function: Callable[..., Any], eager_modules: Sequence[Any]) -> Mapping[str, Any]:
     """Return the modules by name. Each is given by its name or as the module itself."""
+    if not eager_modules:
+        return {}
     modules = dict(collect_reachable(function).named_modules)
     by_name: dict[str, Any] = {}
     for wanted in eager_modules:

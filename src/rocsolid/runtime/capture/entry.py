@@ -7,6 +7,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import repeat
 from operator import and_
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from rocsolid.model.capture_report import GraphRecord
+from rocsolid.model.capture_report import GraphRecord, Workaround
 from rocsolid.runtime.capture.backends.base import Graph, Ordering
-from rocsolid.runtime.capture.call import Call, CannotCapture
+from rocsolid.runtime.capture.call import Call, CallTensors, CannotCapture
 from rocsolid.runtime.capture.inputs import Buffer, CopyIn, make_copy_in
 from rocsolid.runtime.capture.outputs import MakeResult, Outputs, make_result_function
 from rocsolid.runtime.capture.state_snapshot import CapturedState
 from rocsolid.runtime.signature import CallSignature
+from rocsolid.torchapi.graphs.batched_copy import foreach_copy
+from rocsolid.torchapi.graphs.capture_state import reported_as_capturing
 from rocsolid.torchapi.graphs.replay_checks import byte_count, storage_id
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ IN_CAPTURE: Final = object()  # another capture is recording the current stream:
 SHARES_MEMORY: Final = object()  # a tensor that the function writes to shares memory with another one: run in eager
 CHECK_DUE: Final = object()  # this call must be compared with eager
 _NEVER: Final = -1
+_MAX_OTHER_VALUES: Final = 3
 
 # Copies the tensors in, replays and returns the result: (tensors, lengths by group) -> result.
 ReplayStep = Callable[[Sequence[Any], Mapping[int, int]], Any]
@@ -56,6 +60,7 @@ class EntryStats:
     closed: bool = False
     buffers_lent: bool = False  # `inputs()` has returned the static inputs
     failure: CannotCapture | None = None  # of an eager segment
+    other_values: int = 0  # calls in which Python read other values than during the capture
 
     def record_capture(self, capture_ms: float) -> None:
         """Store how long capture and verification took."""
@@ -64,6 +69,11 @@ class EntryStats:
     def record_branch(self) -> None:
         """Store that the function takes another branch during a capture; later checks compare with that branch."""
         self.branches_on_capture = True
+
+    def may_read_other_values(self) -> bool:
+        """Count a call in which Python read other values. Returns False if more than a few calls do, which is slower than eager."""
+        self.other_values += 1
+        return self.other_values <= max(_MAX_OTHER_VALUES, self.replays // 4)
 
     def record_use(self, clock: int) -> None:
         """Store when the entry was last used."""
@@ -121,6 +131,8 @@ class Entry:
     written_state: tuple[tuple[str, Any], ...]  # tensors outside the arguments that the function writes to
     mutates: tuple[str, ...]  # paths of both
     writes: bool  # the function writes to an argument or to state
+    own_parts: int  # how many objects the caches among the arguments consist of, without those of `static=`
+    state_objects: frozenset[int]  # ids of objects of the state, if there are such caches
     state_storages: tuple[
         frozenset[int], frozenset[int]
     ]  # storage ids of the tensors in the state: all, and the written ones
@@ -135,6 +147,8 @@ class Entry:
     make_result: MakeResult
     step: ReplayStep | None  # used instead of `copy_in`, `replay` and `make_result` where those are not enough
     training: "TrainingStep | None"  # set when the backward pass is captured too
+    workarounds: tuple[Workaround, ...]  # what differs from eager, so that the call could be captured
+    as_captured: Callable[[], AbstractContextManager[Any]]  # context in which eager runs what was captured
     stats: EntryStats
 
     @property
@@ -155,7 +169,7 @@ class Entry:
                 return INVALID
             if not self.ordering.wait_for_replays():
                 return IN_CAPTURE
-            if self.writes and self.shares_memory(tensors):
+            if (self.writes and self.shares_memory(tensors)) or (self.state_objects and self._reaches_parts(tensors)):
                 return SHARES_MEMORY
             if stats.replays == stats.check_at:
                 return CHECK_DUE
@@ -190,10 +204,15 @@ class Entry:
             return tensors
         storages = [storage_id(static) for static in self.static_inputs]
         own = list(map(storage_id, tensors))
-        return [
+        copied = [
             tensor.clone() if own[index] in storages and own[index] != storages[index] else tensor
             for index, tensor in enumerate(tensors)
         ]
+        return CallTensors.of(copied, tensors.parts) if isinstance(tensors, CallTensors) else copied
+
+    def _reaches_parts(self, tensors: Any) -> bool:
+        """Return whether the function also reaches a cache of the call without its arguments."""
+        return not self.state_objects.isdisjoint(map(id, tensors.parts[: self.own_parts]))
 
     def replay_on(self, tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
         """Replay on these tensors and return copies of the results, for verification."""
@@ -240,6 +259,9 @@ def memory_conflict(
 ) -> int | None:
     """Return the index of an argument that shares memory with another argument or with state, where one of them is written to."""
     storages = [storage_id(tensor) for tensor in tensors]
+    distinct = set(storages)
+    if len(distinct) == len(storages) and distinct.isdisjoint(state):
+        return None
     for index, storage in enumerate(storages):
         if storage in written_state or (index in written and (storage in state or storages.count(storage) > 1)):
             return index
@@ -253,6 +275,11 @@ class WriteEffects:
     arguments: tuple[int, ...]  # indices of the call's tensors
     state: tuple[tuple[str, Any], ...]  # (path, tensor)
     draws_random: bool
+
+    @property
+    def any(self) -> bool:
+        """Whether a run changes anything."""
+        return bool(self.arguments or self.state or self.draws_random)
 
     def storages(self, state_tensors: Iterable[Any]) -> tuple[frozenset[int], frozenset[int]]:
         """Return the storage ids of the tensors in the state: of all, and of the written ones."""
@@ -276,6 +303,8 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
     training: "TrainingStep | None" = None,
     constants: Sequence[Any] = (),
     undo_writes: Callable[[], None] | None = None,
+    workarounds: tuple[Workaround, ...] = (),
+    as_captured: Callable[[], AbstractContextManager[Any]] = reported_as_capturing,
 ) -> Entry:
     """Return an entry with everything prepared that a replay needs."""
     static_inputs = [buffer.tensor for buffer in buffers]
@@ -312,9 +341,15 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         written_state=effects.state,
         mutates=effects.paths(call),
         writes=bool(effects.arguments or effects.state),
+        own_parts=call.own_parts,
+        state_objects=captured_state.object_ids if call.own_parts else frozenset(),
         state_storages=effects.storages(captured_state.tensors),
         check_before_replay=bool(
-            training or effects.arguments or (effects.state and undo_writes is None) or effects.draws_random
+            training
+            or effects.arguments
+            or call.own_parts
+            or (effects.state and undo_writes is None)
+            or effects.draws_random
         ),
         undo_writes=undo_writes,
         copy_in=copy_in,
@@ -322,6 +357,8 @@ def build_entry(  # noqa: PLR0913 - the parts of an entry
         make_result=make_result,
         step=step,
         training=training,
+        workarounds=workarounds,
+        as_captured=as_captured,
         stats=EntryStats(),
     )
 
@@ -342,6 +379,18 @@ def _make_copy_and_replay(
 ) -> CopyIn:
     """Return a function that copies and replays, for calls with gradients, buffers in CPU memory or written arguments."""
     replay = graph.replay
+    copy_many = foreach_copy()
+
+    def copy_back(indices: Sequence[int], tensors: Sequence[Any]) -> None:
+        # Torch allows writes to a tensor made in inference mode only in that mode.
+        of_inference = {index for index in indices if tensors[index].is_inference()}
+        for group, mode in ((of_inference, True), (set(indices) - of_inference, torch.is_inference_mode_enabled())):
+            plain = [index for index in group if buffers[index].plain]
+            with torch.inference_mode(mode) if group else nullcontext():
+                if plain:
+                    copy_many([tensors[index] for index in plain], [buffers[index].memory for index in plain])
+                for index in group.difference(plain):
+                    buffers[index].copy_back(tensors[index])
 
     def copy_and_replay(tensors: Sequence[Any]) -> None:
         with torch.no_grad():
@@ -351,11 +400,6 @@ def _make_copy_and_replay(
             replay()
             if has_cpu_buffers:
                 ordering.mark_replay()
-            for index in written_arguments:
-                tensor = tensors[index]
-                if tensor is not static_inputs[index]:
-                    # Torch allows writes to a tensor made in inference mode only in that mode.
-                    with torch.inference_mode(tensor.is_inference() or torch.is_inference_mode_enabled()):
-                        buffers[index].copy_back(tensor)
+            copy_back([index for index in written_arguments if tensors[index] is not static_inputs[index]], tensors)
 
     return copy_and_replay

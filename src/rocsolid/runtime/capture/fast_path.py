@@ -12,10 +12,10 @@ from typing import Any, Final
 import torch
 
 from rocsolid.model.bucket import Bucket
-from rocsolid.runtime.capture.call import Call
+from rocsolid.runtime.capture.call import Call, CallTensors
 from rocsolid.runtime.capture.entry import Entry
 from rocsolid.torchapi.graphs.replay_checks import function_modes, state_check, tensor_check
-from rocsolid.torchapi.pytree import constant_key, open_container, registered
+from rocsolid.torchapi.pytree import ContainerSpec, constant_key, is_cache, is_part, open_container, registered
 
 NO_LENGTHS: Final[Mapping[int, int]] = {}
 _MAX_LITERAL: Final = 2**63  # Python refuses to print integers with thousands of digits
@@ -96,37 +96,54 @@ def _size_key(sizes: Sequence[int | None], lengths: Sequence[int]) -> tuple[Any,
 
 def make_reader(call: Call, static: Sequence[str] = ()) -> Read:
     """Return a function that reads the tensors of a call with the same structure and constants, and returns None for others."""
-    generator = _ReaderGenerator()
+    tensors = [leaf.value for leaf in call.tensors]
+    # The call may have changed the caches among its arguments since its key was made.
+    args, kwargs = call.rebuild(tensors) if call.parts else (call.args, call.kwargs)
+    generator = _ReaderGenerator(tensors)
     for argument in call.arguments:
-        generator.visit(
-            argument.value(call.args, call.kwargs), argument.expression, by_identity=argument.name in static
-        )
-    return generator.function(len(call.args), len(call.kwargs))
+        value = argument.value(args, kwargs)
+        generator.visit(value, argument.expression, by_identity=argument.name in static)
+    return generator.function(len(call.args), len(call.kwargs), call.parts[call.own_parts :])
 
 
 class _ReaderGenerator:
     """Generates the source of the reader line by line. Objects to compare with become globals of the function."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        self._inputs = set(map(id, inputs))
         self._lines: list[str] = []
-        self._globals: dict[str, Any] = {"constant_key": constant_key}
+        self._globals: dict[str, Any] = {
+            "constant_key": constant_key,
+            "CallTensors": CallTensors,
+            "Tensor": torch.Tensor,
+        }
+        self._parts: list[str] = []  # variable names of the parts of caches
         self._tensors: dict[int, str] = {}  # variable names by id()
         self._expressions: list[str] = []  # one per tensor
         self._variables = 0  # how many variables the generated code has so far
 
-    def visit(self, value: Any, expression: str, *, by_identity: bool = False) -> None:
+    def visit(self, value: Any, expression: str, *, by_identity: bool = False, in_cache: bool = False) -> None:
         """Add the lines that read and check one value. With `by_identity` the object is compared, not what it contains."""
         name = f"v{self._variables}"
         self._variables += 1
-        if isinstance(value, torch.Tensor) and not by_identity:
+        spec = None if by_identity else open_container(value)
+        if isinstance(value, torch.Tensor) and id(value) in self._inputs and not by_identity:
             self._tensor(value, name, expression)
             return
         self._lines.append(f"{name} = {expression}")
-        spec = None if by_identity else open_container(value)
-        if spec is None:
+        if not by_identity and is_cache(value):
+            self._cache(value, name)
+        elif spec is not None:
+            self._container(value, spec, name, in_cache=in_cache)
+        elif isinstance(value, torch.Tensor) and not by_identity:
+            self._host_number(value, name)
+        else:
             self._constant(value, name, by_identity=by_identity)
-            return
+
+    def _container(self, value: Any, spec: ContainerSpec, name: str, *, in_cache: bool) -> None:
         self._reject_if(f"type({name}) is not {self._global(type(value))}")
+        if in_cache and is_part(value):
+            self._parts.append(name)
         if spec.by_flattening:
             flatten = registered(type(value))[0]  # type: ignore[index]
             self._lines.append(f"{name}_, {name}c = {self._global(flatten)}({name})")
@@ -148,7 +165,20 @@ class _ReaderGenerator:
             elif dataclasses.is_dataclass(value) and hasattr(value, "__dict__"):
                 self._reject_if(f"len({name}.__dict__) != {len(vars(value))}")
         for child_value, child in zip(spec.values, children, strict=True):
-            self.visit(child_value, child)
+            self.visit(child_value, child, in_cache=in_cache)
+
+    def _cache(self, value: Any, name: str) -> None:
+        self._parts.append(name)
+        self._reject_if(f"type({name}) is not {self._global(type(value))}")
+        self._lines.append(f"{name}d = {name}.__dict__")
+        self._reject_if(f"tuple({name}d) != {self._global(tuple(vars(value)))}")
+        for attribute, child in vars(value).items():
+            self.visit(child, f"{name}d[{attribute!r}]", in_cache=True)
+
+    def _host_number(self, value: Any, name: str) -> None:
+        self._reject_if(f"type({name}) is not Tensor or {name}.dim() or {name}.device.type != 'cpu'")
+        number = self._global(constant_key(value.item()))
+        self._reject_if(f"{name}.dtype is not {self._global(value.dtype)} or constant_key({name}.item()) != {number}")
 
     def _tensor(self, value: Any, name: str, expression: str) -> None:
         first = self._tensors.get(id(value))
@@ -183,14 +213,19 @@ class _ReaderGenerator:
         self._globals[name] = value
         return name
 
-    def function(self, positional: int, keywords: int) -> Read:
-        """Compile the lines and return the function."""
+    def function(self, positional: int, keywords: int, static_parts: tuple[Any, ...]) -> Read:
+        """Compile the lines and return the function. `static_parts` are those of the caches of `static=`."""
         length_check = f"if len(args) != {positional} or len(kwargs) != {keywords}: return None"
         if self._expressions == [f"args[{position}]" for position in range(positional)] and not keywords:
             body = [length_check, "return args"]  # only tensors, in order
         else:
-            names = "".join(f"{name}, " for name in self._tensors.values())
-            body = [length_check, "try:", *(f"    {line}" for line in self._lines), f"    return ({names})"]
+            result = f"({''.join(f'{name}, ' for name in self._tensors.values())})"
+            if self._parts or static_parts:
+                own = f"({''.join(f'{name}, ' for name in self._parts)})"
+                self._lines.append(f"parts = {own} + {self._global(static_parts)}")
+                self._reject_if(f"len(set(map(id, parts))) != {len(self._parts) + len(static_parts)}")
+                result = f"CallTensors.of({result}, parts)"
+            body = [length_check, "try:", *(f"    {line}" for line in self._lines), f"    return {result}"]
             body += ["except (LookupError, AttributeError, TypeError): return None"]
         source = "\n    ".join(["def read(args, kwargs):", *body])
         exec(source, self._globals)  # noqa: S102 - generated above from types, lengths and reprs of constants

@@ -157,6 +157,11 @@ class CaptureStats:
         """Count a new graph and its comparisons with eager."""
         self._captures += 1
         self._checks += entry.stats.checks
+        for workaround in entry.workarounds:
+            text = str(workaround)
+            if workaround.why and text not in self._logged:
+                self._logged.add(text)
+                _log.warning("%s: captured, but not whole\n  %s", self._name, text)
 
     def count_check(self) -> None:
         """Count a periodic comparison with eager."""
@@ -201,6 +206,7 @@ class CaptureStats:
             backend=backend,
             graphs=tuple(entry.record() for entry in cache),
             refusals=tuple(self._refusals.values()),
+            workarounds=tuple(dict.fromkeys(found for entry in cache for found in entry.workarounds)),
             invalidated=tuple(self._invalidated),
             replays=self._past_replays + cache.replays,
             eager_calls={reason.value: count for reason, count in self._eager_calls.items()},

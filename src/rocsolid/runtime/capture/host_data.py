@@ -7,7 +7,8 @@ state, or of arguments that belong to the graph. So the tensors are made before 
 Arguments on the CPU: a graph can copy them to the GPU, but a number that Python reads from them becomes a constant of the graph.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from rocsolid.errors import first_line
 from rocsolid.model.capture_report import Reason
 from rocsolid.runtime.capture.backends.record import HOST_READS
 from rocsolid.runtime.capture.call import CannotCapture
+from rocsolid.runtime.capture.capture_once import NOTHING_ASIDE, SetAside
 from rocsolid.torchapi.dispatch import OperatorMode, only_allocates, returns_view
 from rocsolid.torchapi.graphs.capture_state import uncompiled
 from rocsolid.torchapi.graphs.replay_checks import storage_id
@@ -39,7 +41,22 @@ class HostConstant:
     tensor: Any
 
 
-class _ConstantMode(TorchFunctionMode):  # type: ignore[misc]
+class _Pausing:
+    """Something that observes a run, except inside the modules that run in eager at every replay."""
+
+    is_paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Observe nothing inside the block."""
+        was_paused, self.is_paused = self.is_paused, True
+        try:
+            yield
+        finally:
+            self.is_paused = was_paused
+
+
+class _ConstantMode(_Pausing, TorchFunctionMode):  # type: ignore[misc]
     """Finds the calls that make a tensor from Python numbers on the device of the captured call."""
 
     def __init__(self, device: Any) -> None:
@@ -53,6 +70,8 @@ class _ConstantMode(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.is_paused:
+            return func(*args, **kwargs)
         if func in _FROM_NUMBERS:
             return self._from_numbers(func, args, kwargs)
         if func in _INDEXING and args[0].device.type == self._device.type:
@@ -164,13 +183,15 @@ def _all_options(value: Any) -> bool:
     return isinstance(value, _OPTIONS)
 
 
-def find_host_read(body: Callable[[], Any], arguments: Mapping[str, Any], device: Any) -> CannotCapture | None:
+def find_host_read(
+    body: Callable[[], Any], arguments: Mapping[str, Any], device: Any, aside: SetAside = NOTHING_ASIDE
+) -> CannotCapture | None:
     """Run a call on a GPU in eager, and return the refusal of the first operation that reads one of these tensors on the CPU."""
     paths = {storage_id(tensor): path for path, tensor in arguments.items() if tensor.device.type == "cpu"}
     operators = _OperatorReads(paths, device)
     functions = _FunctionReads(paths)
     try:
-        with uncompiled(), functions, operators:
+        with uncompiled(), aside.modules_in(functions.paused), aside.modules_in(operators.paused), functions, operators:
             body()
     except Exception as error:  # noqa: BLE001 - the call did not fail before, so it cannot be checked
         names = ", ".join(f"`{path}`" for path in paths.values())
@@ -182,7 +203,7 @@ def find_host_read(body: Callable[[], Any], arguments: Mapping[str, Any], device
     return functions.refusal or operators.refusal
 
 
-class _FunctionReads(TorchFunctionMode):  # type: ignore[misc]
+class _FunctionReads(_Pausing, TorchFunctionMode):  # type: ignore[misc]
     """Remembers the first call that reads an argument on the CPU without an operator, such as `tolist`."""
 
     def __init__(self, paths: Mapping[int, str]) -> None:
@@ -191,13 +212,13 @@ class _FunctionReads(TorchFunctionMode):  # type: ignore[misc]
         self.refusal: CannotCapture | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in HOST_READS and self.refusal is None and args[0].device.type == "cpu":
+        if func in HOST_READS and not (self.is_paused or self.refusal) and args[0].device.type == "cpu":
             path = self._paths.get(storage_id(args[0]))
             self.refusal = _refuse_host_read(path, f"Tensor.{func.__name__}") if path else None
         return func(*args, **(kwargs or {}))
 
 
-class _OperatorReads(OperatorMode):
+class _OperatorReads(_Pausing, OperatorMode):
     """Remembers the first operator that uses an argument on the CPU for something else than a copy to or from the device."""
 
     def __init__(self, paths: Mapping[int, str], device: Any) -> None:
@@ -208,7 +229,7 @@ class _OperatorReads(OperatorMode):
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator, and check what it reads."""
         out = func(*args, **kwargs)
-        if self.refusal is None and not returns_view(func) and not only_allocates(func):
+        if not (self.is_paused or self.refusal or returns_view(func) or only_allocates(func)):
             self._check(func, args, kwargs, out)
         return out
 
@@ -226,9 +247,9 @@ class _OperatorReads(OperatorMode):
 
 
 def _refuse_host_read(path: str, operation: str) -> CannotCapture:
-    from rocsolid.runtime.capture.diagnosis import refuse_operation
+    from rocsolid.runtime.capture.diagnosis import current_module, refuse_operation
     from rocsolid.torchapi.user_frames import user_code_line
 
     why = f"reads `{path}` on the CPU, and every replay would use the values that it had during the capture"
     fix = f"pass the numbers themselves (`{path}.tolist()`), or {path}.cuda()"
-    return refuse_operation(Reason.ARGUMENT, operation, why, fix, user_code_line())
+    return refuse_operation(Reason.ARGUMENT, operation, why, fix, user_code_line(), module=current_module())

@@ -102,7 +102,7 @@ class Options:
     generators: tuple[Any, ...] = ()
     warmups: int = 3
     backend: str = "auto"
-    eager_modules: tuple[Any, ...] = ()
+    eager_modules: tuple[Any, ...] | str = "auto"
     backward: bool = False
     keep_graph: bool = False
     annotate: str = ""  # the folder for traces of captures; empty: none are written
@@ -136,8 +136,8 @@ class Options:
         if self.outputs != "clone":
             msg = f'backward=True requires outputs="clone" (got outputs={self.outputs!r}): autograd keeps the results'
             raise UsageError(msg)
-        for name in ("buckets", "eager_modules"):
-            if getattr(self, name):
+        for name, given in (("buckets", self.buckets), ("eager_modules", self.eager_modules)):
+            if given and given != "auto":
                 msg = f"backward=True does not support {name}="
                 raise UsageError(msg)
 
@@ -156,6 +156,14 @@ def parse_annotate(given: object) -> str:
     if isinstance(given, bool):
         return _TRACE_FOLDER if given else ""
     return str(given)
+
+
+def parse_eager_modules(given: object) -> tuple[Any, ...] | str:
+    """Convert the value of `eager_modules=`: 'auto', or names of modules."""
+    if given == "auto":
+        return "auto"
+    require_type("rs.capture: eager_modules", given, (list, tuple), "'auto', or a list of modules or their names")
+    return tuple(given)  # type: ignore[arg-type]
 
 
 def parse_buckets(given: Mapping[str, Bucket | Sequence[Bucket]] | None) -> dict[str, tuple[Bucket, ...]]:

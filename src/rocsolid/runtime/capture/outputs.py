@@ -15,10 +15,18 @@ import torch
 
 from rocsolid.errors import StaleOutputError, UsageError
 from rocsolid.model.capture_report import Reason
-from rocsolid.runtime.capture.call import CannotCapture
+from rocsolid.runtime.capture.call import CallTensors, CannotCapture
 from rocsolid.torchapi.graphs.batched_copy import foreach_copy
 from rocsolid.torchapi.graphs.replay_checks import element_span, storage_id
-from rocsolid.torchapi.pytree import Flattened, Leaf, constant_key, flatten_result, open_container
+from rocsolid.torchapi.pytree import (
+    CallResult,
+    Flattened,
+    Leaf,
+    Part,
+    constant_key,
+    flatten_result,
+    open_container,
+)
 
 MakeResult = Callable[[Sequence[Any], Mapping[int, int]], Any]
 _STALE_MESSAGE: Final = (
@@ -64,7 +72,7 @@ class Outputs:
     owned: list[Any]  # results in the graph's memory
     plan: list[
         tuple[str, Any]
-    ]  # for each leaf: ("owned", index), ("input", _InputView), ("held", value) or ("view", tensor)
+    ]  # for each leaf: ("owned", index), ("input", _InputView), ("held", value), ("view", tensor) or ("part", Part)
     relations: Mapping[int, tuple[LengthRelation, ...]] = field(default_factory=dict)  # by index of the owned result
 
     @classmethod
@@ -83,7 +91,9 @@ class Outputs:
         plan: list[tuple[str, Any]] = []
         for leaf in tree.leaves:
             value = leaf.value
-            if not isinstance(value, torch.Tensor):
+            if isinstance(value, Part):
+                plan.append(("part", value))
+            elif not isinstance(value, torch.Tensor):
                 if open_container(value) is None and constant_key(value) is None and not isinstance(value, type):
                     kind = type(value)
                     raise CannotCapture(
@@ -100,6 +110,19 @@ class Outputs:
                 plan.append(("owned", len(owned)))
                 owned.append(value.detach())
         return cls(tree=tree, owned=owned, plan=plan)
+
+    @property
+    def has_caches(self) -> bool:
+        """Whether there are caches among the arguments."""
+        return isinstance(self.tree.structure, tuple) and self.tree.structure[0] is CallResult
+
+    @property
+    def owned_in_caches(self) -> str:
+        """The path of the first owned tensor in a cache among the arguments; empty if there is none."""
+        leaves = list(zip(self.tree.leaves, self.plan, strict=True))
+        structure = self.tree.structure
+        in_caches = leaves[structure[1] :] if isinstance(structure, tuple) and self.has_caches else []
+        return next((leaf.path for leaf, (kind, _) in in_caches if kind == "owned"), "")
 
     def current(self, lengths: Mapping[int, int]) -> list[Any]:
         """Return the owned results without padding, still in the graph's memory."""
@@ -124,12 +147,21 @@ class Outputs:
         ]
 
     def assemble(self, owned: Sequence[Any], tensors: Sequence[Any]) -> Any:
-        """Build the result from these owned tensors, for a call with these tensors as arguments."""
-        return self.tree.unflatten([self._leaf(kind, item, owned, tensors) for kind, item in self.plan])
+        """Build the result from these owned tensors, for a call with these tensors as arguments.
 
-    def _leaf(self, kind: str, item: Any, owned: Sequence[Any], tensors: Sequence[Any]) -> Any:
+        This fills in the parts of the caller's caches; without parts, new ones.
+        """
+        parts = dict(enumerate(tensors.parts)) if isinstance(tensors, CallTensors) else {}
+        result = self.tree.unflatten([self._leaf(kind, item, owned, tensors, parts) for kind, item in self.plan])
+        return result.with_parts(parts) if isinstance(result, CallResult) else result
+
+    def _leaf(self, kind: str, item: Any, owned: Sequence[Any], tensors: Sequence[Any], parts: dict[int, Any]) -> Any:
         if kind == "owned":
             return owned[item]
+        if kind == "part":
+            if item.number not in parts:
+                parts[item.number] = item.new()
+            return parts[item.number]
         if kind == "held":
             return set(item) if isinstance(item, set) else item
         if kind == "view":
@@ -169,9 +201,29 @@ def make_result_function(outputs: Outputs, mode: str) -> MakeResult:
     if outputs.plan == [("owned", 0)] and outputs.tree.structure == "*" and not outputs.relations:
         return {"clone": _one_clone, "alias": _one_alias, "out": _one_static}[mode](outputs.owned[0])
     owned_results = {"clone": _clones, "alias": _aliases, "out": _statics}[mode](outputs)
+    if outputs.has_caches:
+        return _with_caches(outputs, owned_results, mode)
 
     def make_result(tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
         return outputs.assemble(owned_results(lengths), tensors)
+
+    return make_result
+
+
+def _with_caches(
+    outputs: Outputs, owned_results: Callable[[Mapping[int, int]], Sequence[Any]], mode: str
+) -> MakeResult:
+    """Return a function that also leaves the caller's caches as eager does."""
+    if mode != "clone" and outputs.owned_in_caches:
+        problem = (
+            f"`{outputs.owned_in_caches}` is a new tensor, and with outputs={mode!r} a later call would overwrite it"
+        )
+        raise CannotCapture(
+            Reason.RESULT_TYPE, problem, fix='use outputs="clone", or a StaticCache that was used before'
+        )
+
+    def make_result(tensors: Sequence[Any], lengths: Mapping[int, int]) -> Any:
+        return outputs.assemble(owned_results(lengths), tensors).value
 
     return make_result
 

@@ -65,9 +65,8 @@ def _run(
     for dim in dims:
         tensors[dim.tensor] = tensors[dim.tensor].narrow(dim.dim, 0, length)
     initial.restore()
-    args, kwargs = call.rebuild(tensors)
     with uncompiled():
-        return function(*args, **kwargs)
+        return call.run(function, tensors)
 
 
 def _relations(

@@ -444,6 +444,11 @@ class CapturedState(Snapshot):
         return check
 
     @property
+    def object_ids(self) -> frozenset[int]:
+        """The ids of the objects of the state."""
+        return frozenset(map(id, self._objects))
+
+    @property
     def tensors(self) -> list[Any]:
         """The tensors of the state."""
         return self._tensor_list

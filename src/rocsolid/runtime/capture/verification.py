@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from rocsolid.runtime.capture.entry import Entry
 from rocsolid.runtime.capture.inputs import Buffer, PaddedBuffer
 from rocsolid.runtime.capture.options import Options, Verify
 from rocsolid.runtime.capture.state_snapshot import InitialState, RngSnapshot, TensorSnapshot, WriteDetector
-from rocsolid.torchapi.graphs.capture_state import reported_as_capturing, uncompiled
-from rocsolid.torchapi.pytree import Leaf
+from rocsolid.torchapi.graphs.capture_state import uncompiled
+from rocsolid.torchapi.pytree import CallResult, Leaf
 
 _SEED = 0x5EED
 _WRONG_RESULT_CAUSES = (
@@ -48,8 +49,9 @@ class Verifier:
 
     def verify(self, entry: Entry) -> None:
         """Compare `verify.rounds` times. Raises a CannotCapture that names the result and its error."""
+        originals = self._originals(entry)
         for verify_round in range(self._rounds):
-            inputs = [vary_input(leaf.value, self._generator) for leaf in self._call.tensors]
+            inputs = [vary_input(tensor, self._generator) for tensor in originals]
             if verify_round == 0 and self._call.bucketed:
                 self._check_padding(entry, inputs)
             started = time.perf_counter()
@@ -58,10 +60,21 @@ class Verifier:
             except CannotCapture:
                 raise
             except Exception:  # noqa: BLE001 - the function does not allow these values: compare with those of the call
-                comparison = self._compare(entry, _copies_of_call(self._call))
+                comparison = self._compare(entry, list(map(_copy, originals)))
             entry.stats.record_check(comparison.error)
             entry.stats.record_check_time(started)
             refuse_wrong_result(comparison)
+
+    def _originals(self, entry: Entry) -> list[Any]:
+        """Return the tensors of the call as they were before it: the call may have filled a cache among them to its last place."""
+        self._initial.restore()
+        tensors = [leaf.value for leaf in self._call.tensors]
+        with torch.no_grad():
+            for index in entry.written_arguments:
+                before = Buffer(spec_of(tensors[index]))
+                before.copy_in(entry.static_inputs[index][tuple(map(slice, tensors[index].shape))])
+                tensors[index] = before.tensor.requires_grad_(tensors[index].requires_grad)
+        return tensors
 
     def _compare(self, entry: Entry, inputs: Sequence[Any]) -> Comparison:
         eager = self._run_eager(entry, inputs)
@@ -84,7 +97,7 @@ class Verifier:
 
         Some libraries check whether they are being captured, and then use other kernels. The results of both branches must be close.
         """
-        with reported_as_capturing():
+        with entry.as_captured():
             branch = self._run_eager(entry, inputs)
         same_branch = compare(branch, got, self._tolerance)
         usual_branch = compare(eager, got, self._tolerance, scale=OTHER_BRANCH_SCALE)
@@ -95,11 +108,10 @@ class Verifier:
 
     def _as_accurate(self, entry: Entry, inputs: Sequence[Any], got: Sequence[Leaf], eager: Sequence[Leaf]) -> bool:
         """Return whether results of other kernels than eager's are as accurate as eager's, compared with higher precision."""
-        from rocsolid.reference import NoReference, Referee, run_in_higher_precision
+        from rocsolid.reference import NoReference, Referee
 
         self._initial.restore()
-        args, kwargs = self._call.rebuild(padded_copies(self._call, inputs))
-        ran = run_in_higher_precision(self._function, args, kwargs, on_run=self._initial.restore)
+        ran = self._run_reference(padded_copies(self._call, inputs))
         self._initial.restore()
         if isinstance(ran, NoReference) or entry.writes:
             return False
@@ -111,8 +123,7 @@ class Verifier:
         """Run in eager on padded copies of the inputs. Returns results, written state and written arguments."""
         padded = padded_copies(self._call, inputs)
         self._initial.restore()
-        args, kwargs = self._call.rebuild(padded)
-        leaves = _copied(result_leaves(self._function(*args, **kwargs)))
+        leaves = _copied(result_leaves(self._call.run(self._function, padded)))
         unpadded = entry.outputs.unpad(leaves, self._call.lengths_by_group)
         return [*unpadded, *_written_state(entry), *_written_arguments(entry, padded)]
 
@@ -123,13 +134,12 @@ class Verifier:
         with uncompiled():
             self._initial.restore()
             plain = [tensor.clone() for tensor in inputs]
-            args, kwargs = self._call.rebuild(plain)
-            leaves = _copied(result_leaves(self._function(*args, **kwargs)))
+            leaves = _copied(result_leaves(self._call.run(self._function, plain)))
             expected = [*(leaves[i] for i in compared), *_written_state(entry), *_written_arguments(entry, plain)]
             self._initial.restore()
             padded = padded_copies(self._call, inputs)
-            args, kwargs = self._call.rebuild(padded)
-            leaves = tuple(entry.outputs.unpad(_copied(result_leaves(self._function(*args, **kwargs))), lengths))
+            leaves = _copied(result_leaves(self._call.run(self._function, padded)))
+            leaves = tuple(entry.outputs.unpad(leaves, lengths))
             unpadded = [tensor[tuple(map(slice, x.shape))] for tensor, x in zip(padded, inputs, strict=True)]
             got = [*(leaves[i] for i in compared), *_written_state(entry), *_written_arguments(entry, unpadded)]
         tolerance = self._tolerance
@@ -152,17 +162,23 @@ class Verifier:
         expected: Sequence[Leaf],
     ) -> bool:
         """Return whether the padded call, for which other kernels may run, is as accurate as the call without padding."""
-        from rocsolid.reference import NoReference, Referee, run_in_higher_precision
+        from rocsolid.reference import NoReference, Referee
 
         if entry.writes:
             return False
-        args, kwargs = self._call.rebuild([tensor.clone() for tensor in inputs])
-        ran = run_in_higher_precision(self._function, args, kwargs, on_run=self._initial.restore)
+        ran = self._run_reference([tensor.clone() for tensor in inputs])
         self._initial.restore()
         if isinstance(ran, NoReference) or len(ran.leaves) <= max(compared, default=-1):
             return False
         referee = Referee(lambda: [ran.leaves[index] for index in compared], self._tolerance)
         return all(check.verdict.passes for check in referee.judge(got, expected))
+
+    def _run_reference(self, tensors: Sequence[Any]) -> Any:
+        from rocsolid.reference import run_in_higher_precision
+
+        function = partial(self._call.run_reference, self._function) if self._call.parts else self._function
+        args, kwargs = self._call.rebuild(tensors)
+        return run_in_higher_precision(function, args, kwargs, on_run=self._initial.restore)
 
     def _shorter_than_buckets(self, inputs: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
         """Return the inputs and lengths; if a length is that of its bucket, one less, so that something is padded."""
@@ -212,26 +228,40 @@ def check_replay(
     lengths = call.lengths_by_group
     got = [*result_leaves(entry.replay_on(tensors, lengths)), *_written_state(entry)]
     got += _written_arguments(entry, entry.static_inputs)
-    branch = _run_capture_branch(function, entry, call, initial) if entry.stats.branches_on_capture else None
+    branch = None
+    if entry.stats.branches_on_capture:
+        initial.restore()
+        branch = _run_capture_branch(function, entry, call, tensors)
     initial.restore()
     # Run at the padded size, so that a compiled function is not called with a length that it was not compiled for.
     inputs = padded_copies(call, tensors) if call.bucketed else tensors
-    args, kwargs = call.rebuild(inputs)
-    result = function(*args, **kwargs)
+    args, kwargs = (call.args, call.kwargs) if call.parts and not call.bucketed else call.rebuild(inputs)
+    result = call.run_with(function, args, kwargs)
     leaves = entry.outputs.unpad(result_leaves(result), lengths)
     eager = [*leaves, *_written_state(entry), *_written_arguments(entry, inputs)]
     comparison = compare(branch or eager, got, tolerance)
-    if not comparison.equal and not entry.writes:
+    if not comparison.equal and not entry.written_state:
+        rng_after = RngSnapshot(call.device, generators)
+        originals = [before.get(index, tensor) for index, tensor in enumerate(tensors)]
         # Eager may differ from itself: measure by how much before the replay is called wrong.
-        initial.restore()
-        args, kwargs = call.rebuild(padded_copies(call, tensors))
-        again = entry.outputs.unpad(result_leaves(function(*args, **kwargs)), lengths)
-        comparison = compare(branch or eager, got, tolerance, noise_between(eager, again))
+        initial.rng.restore()
+        copies = padded_copies(call, originals)
+        again = entry.outputs.unpad(result_leaves(call.run(function, copies)), lengths)
+        noise = noise_between(eager, [*again, *_written_arguments(entry, copies)])
+        comparison = compare(branch or eager, got, tolerance, noise)
+        if not comparison.equal and branch is None:  # other values may show first that the branches round differently
+            initial.rng.restore()
+            on_branch = compare(_run_capture_branch(function, entry, call, originals), got, tolerance)
+            if on_branch.equal and compare(eager, got, tolerance, scale=OTHER_BRANCH_SCALE).equal:
+                entry.stats.record_branch()
+                comparison = on_branch
+        rng_after.restore()
     if not comparison.equal:
         inputs = [Leaf(leaf.path, before.get(index, leaf.value)) for index, leaf in enumerate(call.tensors)]
         comparison = replace(comparison, inputs=_copied(inputs), expected=_copied(eager), got=_copied(got))
     if call.bucketed:
-        result = _unpadded_result(entry, leaves, tensors, inputs)
+        result = _unpadded_result(entry, leaves, call.inputs, inputs)
+    result = result.value if isinstance(result, CallResult) else result
     entry.stats.record_check(comparison.error)
     return result, comparison
 
@@ -250,7 +280,12 @@ class LaterCheck:
     @property
     def possible(self) -> bool:
         """Whether the call can be repeated in another thread: it changes nothing, and later writes to its state would be noticed."""
-        changes = self._entry.check_before_replay or self._entry.writes or self._entry.training is not None
+        changes = (
+            self._call.parts
+            or self._entry.check_before_replay
+            or self._entry.writes
+            or self._entry.training is not None
+        )
         special = self._entry.stats.branches_on_capture or torch.get_default_device().type != "cpu"
         autocast = any(torch.is_autocast_enabled(kind) for kind in ("cpu", self._call.device.type))
         return not (changes or special or autocast or self._state.written())
@@ -275,10 +310,8 @@ class LaterCheck:
         return replace(comparison, inputs=tuple(inputs), expected=_copied(eager), got=tuple(self._got))
 
     def _run_eager(self) -> list[Leaf]:
-        args, kwargs = self._call.rebuild([tensor.clone() for tensor in self._inputs])
-        return list(
-            self._entry.outputs.unpad(result_leaves(self._function(*args, **kwargs)), self._call.lengths_by_group)
-        )
+        result = self._call.run(self._function, [tensor.clone() for tensor in self._inputs])
+        return list(self._entry.outputs.unpad(result_leaves(result), self._call.lengths_by_group))
 
     @contextmanager
     def _caller_modes(self) -> Iterator[None]:
@@ -289,13 +322,11 @@ class LaterCheck:
             yield
 
 
-def _run_capture_branch(function: Callable[..., Any], entry: Entry, call: Call, initial: InitialState) -> list[Leaf]:
+def _run_capture_branch(function: Callable[..., Any], entry: Entry, call: Call, tensors: Sequence[Any]) -> list[Leaf]:
     """Run in eager on the branch that the function takes during a capture, and return its results."""
-    initial.restore()
-    inputs = padded_copies(call, [leaf.value for leaf in call.tensors])
-    args, kwargs = call.rebuild(inputs)
-    with reported_as_capturing():
-        leaves = _copied(result_leaves(function(*args, **kwargs)))
+    inputs = padded_copies(call, tensors)
+    with entry.as_captured():
+        leaves = _copied(result_leaves(call.run(function, inputs)))
     return [
         *entry.outputs.unpad(leaves, call.lengths_by_group),
         *_written_state(entry),
@@ -325,14 +356,11 @@ def padded_copies(call: Call, tensors: Sequence[Any]) -> list[Any]:
     return copies
 
 
-def _copies_of_call(call: Call) -> list[Any]:
-    """Return copies of a call's tensors, without padding."""
-    copies = []
-    for leaf in call.tensors:
-        buffer = Buffer(spec_of(leaf.value))
-        buffer.copy_in(leaf.value.detach())
-        copies.append(buffer.tensor.requires_grad_(leaf.value.requires_grad))
-    return copies
+def _copy(tensor: Any) -> Any:
+    """Return a copy of a tensor of the call."""
+    buffer = Buffer(spec_of(tensor))
+    buffer.copy_in(tensor.detach())
+    return buffer.tensor.requires_grad_(tensor.requires_grad)
 
 
 def _copied(leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:

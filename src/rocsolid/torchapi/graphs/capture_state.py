@@ -170,6 +170,9 @@ class _ReportedAsCapturing:
         vars(is_current_stream_capturing)["_dynamo_marked_constant"] = True  # Dynamo evaluates it while tracing
         return is_current_stream_capturing
 
+    def reports(self) -> bool:
+        return threading.get_ident() in self._threads
+
 
 _reported = _ReportedAsCapturing()
 
@@ -187,6 +190,20 @@ def reported_as_capturing() -> Iterator[None]:
         yield
     finally:
         _reported.leave()
+
+
+@contextmanager
+def reported_as_not_capturing() -> Iterator[None]:
+    """Undo `reported_as_capturing` inside the block, for code that runs in eager also at every replay."""
+    if not _reported.reports():
+        yield
+        return
+    _reported.leave()
+    try:
+        with reported_as_not_capturing():  # it may have been entered twice
+            yield
+    finally:
+        _reported.enter()
 
 
 @contextmanager
