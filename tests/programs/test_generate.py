@@ -13,6 +13,7 @@ import transformers
 
 import rocsolid as rs
 from rocsolid.integrations import transformers as integration
+from rocsolid.integrations.metrics import prometheus_text
 
 SIZES = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
 SMALL = {
@@ -67,11 +68,11 @@ class Pair:
         self.backend = backend
         self.fast = self.optimize(copy.deepcopy(self.plain))
 
-    def optimize(self, model: Any, **options: Any) -> Any:
-        def capture(function: Any) -> Any:
-            return rs.capture(function, backend=self.backend)
+    def capture(self, function: Any) -> Any:
+        return rs.capture(function, backend=self.backend)
 
-        return integration.optimize_generate(model, capture, devices=("cpu", "cuda"), **options)
+    def optimize(self, model: Any, **options: Any) -> Any:
+        return integration.optimize_generate(model, self.capture, devices=("cpu", "cuda"), **options)
 
     def ids(self, rows: int = 1, length: int = 5) -> Any:
         return torch.randint(2, 64, (rows, length), generator=self._prompts).to(self.device)
@@ -437,21 +438,63 @@ def test_optimize_finds_the_model_by_its_class() -> None:
     assert "the model is on cpu, and graphs need a GPU" in str(fast.explain())
 
 
-def test_pipeline_of_transformers(llama: Pair) -> None:
+def _tokenizer() -> Any:
     tokenizers = pytest.importorskip("tokenizers")
     words = tokenizers.models.WordLevel({f"w{number}": number for number in range(64)}, unk_token="w1")  # noqa: S106 - no password
     made = tokenizers.Tokenizer(words)
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="w0", padding_side="left")  # noqa: S106
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="w0", padding_side="left")  # noqa: S106
+
+
+def test_pipeline_of_transformers(llama: Pair) -> None:
     prompts = ["w3 w4 w5", "w9 w8 w7 w6 w5"]
     want, got = (
-        transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)(
+        transformers.pipeline("text-generation", model=model, tokenizer=_tokenizer())(
             prompts, max_new_tokens=8, do_sample=False, batch_size=2
         )
         for model in (llama.plain, llama.fast)
     )
     assert got == want
     assert llama.replays > 0
+
+
+def test_optimize_a_pipeline_of_transformers(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair("llama", backend)
+    original = integration.optimize_generate
+    monkeypatch.setattr(
+        integration,
+        "optimize_generate",
+        lambda model, *_, **__: original(model, pair.capture, devices=("cpu", "cuda")),
+    )
+    pipe = transformers.pipeline("text-generation", model=copy.deepcopy(pair.plain), tokenizer=_tokenizer())
+    call: dict[str, Any] = {"max_new_tokens": 8, "do_sample": False}
+    want, model = pipe("w3 w4 w5", **call), pipe.model
+    for _ in range(2):  # optimized again
+        assert rs.optimize(pipe) is pipe
+        assert isinstance(pipe, transformers.TextGenerationPipeline)
+        assert pipe("w3 w4 w5", **call) == want
+    explained = str(pipe.explain())
+    assert explained.startswith("TextGenerationPipeline\n  optimized  decode step: 1 call of generate")
+    text = prometheus_text(pipe=pipe, model=pipe.model)
+    for name in ("pipe", "model"):
+        assert f'rocsolid_generate_calls_total{{function="{name}",part="decode loop",loop="graph"}} 1\n' in text
+        assert f'rocsolid_captures_total{{function="{name}",part="decode step"}} 1\n' in text
+    assert "optimized  decode step" in pipe.model._repr_html_()
+    assert pipe.undo() is pipe
+    assert pipe.model is model
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the forms are raced there, which takes long")
+def test_optimize_a_pipeline_without_generate() -> None:
+    config = transformers.BertConfig(**{**SMALL, **SIZES, "num_hidden_layers": 1})
+    model = transformers.BertForSequenceClassification(config).eval()
+    pipe = transformers.pipeline("text-classification", model=model, tokenizer=_tokenizer())
+    want = pipe("w3 w4 w5")
+    assert rs.optimize(pipe, budget_s=0) is pipe
+    assert "model: eager, waiting for the first call" in str(pipe.explain())
+    assert pipe("w3 w4 w5") == want
+    assert pipe.model.report().example_count == 1
+    assert pipe.undo().model is model
 
 
 def test_greedy_decoding_replays_one_graph_per_token(llama: Pair) -> None:

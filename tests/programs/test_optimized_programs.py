@@ -12,6 +12,7 @@ from tests.programs.support import captured_part, difference
 
 import rocsolid as rs
 from rocsolid.integrations import policies
+from rocsolid.integrations.metrics import prometheus_text
 
 
 class Policy(torch.nn.Module):  # type: ignore[misc]
@@ -81,6 +82,35 @@ def test_network_that_cannot_be_captured_is_named_and_runs_in_eager() -> None:
     assert "not captured: " in encoder.detail
     assert "`y.abs().max().item()` copies a value to the CPU" in encoder.detail
     assert "1 graph, " in net.detail
+
+
+@torch.no_grad()
+def test_counters_and_notebook_page_of_a_program() -> None:
+    fast = policies.optimize_policy(Policy().eval(), captured_part)
+    for _ in range(12):
+        fast.select_action({"state": torch.randn(1, 4)})
+    report = fast.explain()
+    assert report.counters()['rocsolid_replays_total{part="net"}'] == 1
+    text = prometheus_text(policy=fast)
+    assert 'rocsolid_replays_total{function="policy",part="encoder"} 1\n' in text
+    assert 'rocsolid_form{function="policy",part="net",form="eager + graph"} 1\n' in text
+    assert "optimized  net" in report._repr_html_()
+
+
+@torch.no_grad()
+def test_explain_and_undo_of_a_model_without_a_door() -> None:
+    plain = Policy().net.eval()
+    fast = captured_part(plain)
+    assert "unchanged  the model: eager, waiting for the first call" in str(fast.explain())
+    x = torch.randn(1, 8)
+    for _ in range(4):
+        torch.testing.assert_close(fast(x), plain(x))
+    assert "optimized  the model: eager + graph, a test; 1 graph, 2 replays" in str(fast.explain())
+    assert fast.undo() is plain
+    torch.testing.assert_close(fast(x), plain(x))
+    fast.double()  # does not bring the form back
+    torch.testing.assert_close(fast(x.double()), plain(x.double()))
+    assert str(fast.explain()) == "Sequential\n  unchanged  the model: undo() was called"
 
 
 class Flow(torch.nn.Module):  # type: ignore[misc]
@@ -345,21 +375,53 @@ def test_graphs_of_old_shapes_are_discarded(pipes: Any) -> None:
 
 
 @pytest.mark.parametrize("pipes", ["sd"], indirect=True)
-def test_img2img_with_the_parts_of_an_optimized_pipeline(pipes: Any) -> None:
+@pytest.mark.parametrize("way", ["from_pipe", "components"])
+def test_another_pipeline_with_the_parts_of_an_optimized_one(pipes: Any, way: str) -> None:
     from diffusers import StableDiffusionImg2ImgPipeline
+
+    from rocsolid.integrations import diffusers
 
     plain, fast, inputs = pipes
     _same(plain, fast, inputs())
-    plain, of_fast = (
-        StableDiffusionImg2ImgPipeline(**pipe.components, requires_safety_checker=False) for pipe in (plain, fast)
+    plain, other = (
+        StableDiffusionImg2ImgPipeline.from_pipe(pipe)
+        if way == "from_pipe"
+        else StableDiffusionImg2ImgPipeline(**pipe.components, requires_safety_checker=False)
+        for pipe in (plain, fast)
     )
-    for pipe in (plain, of_fast):
+    assert type(other.unet) is type(plain.unet)
+    for pipe in (plain, other):
         pipe.set_progress_bar_config(disable=True)
-    before = fast.unet.captured.report().replays
     picture = torch.rand(1, 3, 32, 32)
+    _same(plain, other, inputs(), image=picture, strength=0.5, num_inference_steps=6)
+    diffusers.optimize_pipeline(other, captured_part)
     for strength in (0.5, 0.9):
-        _same(plain, of_fast, inputs(), image=picture, strength=strength, num_inference_steps=6)
-    assert fast.unet.captured.report().replays > before
+        _same(plain, other, inputs(), image=picture, strength=strength, num_inference_steps=6)
+    assert other.unet.captured.report().replays > 0
+    assert "vae.decoder: is shared with another program" in str(other.explain())
+    other.undo()
+    assert {"unet", "vae.decoder"} <= set(_optimized(fast))
+    assert fast.unet.captured is not None
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_another_dtype_is_learned_from_the_next_call(pipes: Any) -> None:
+    plain, fast, inputs = pipes
+    _same(plain, fast, inputs())
+    unet = fast.unet
+    assert fast.to("cpu", torch.float32) is fast
+    assert fast.unet is unet  # nothing has changed
+    for pipe in (plain, fast):
+        pipe.to(torch.float64)
+    assert fast.unet is not unet
+    values = {name: value.double() for name, value in inputs().items()}
+    for _ in range(2):
+        _same(plain, fast, values)
+    assert {"unet", "vae.decoder"} <= set(_optimized(fast))
+    assert fast.unet.captured.report().replays > 0
+    fast.undo()
+    fast.to(torch.float32)
+    assert type(fast.unet) is type(plain.unet)
 
 
 @pytest.mark.parametrize("pipes", ["sd"], indirect=True)

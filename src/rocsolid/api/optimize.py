@@ -255,6 +255,16 @@ def _optimize_program(
     limit: float | None,
 ) -> Any:
     """Optimize a program of another library that makes several calls of models; None if this is none."""
+    if "transformers.pipelines.base" in sys.modules and hasattr(program, "postprocess"):
+        from rocsolid.integrations import transformers
+
+        if transformers.is_pipeline(program):
+
+            def optimize_model(model: Any) -> Any:
+                made = _optimize_program(model, capture_function, optimize_part, compile_model, limit)
+                return optimize_part(model) if made is None else made
+
+            return transformers.optimize_pipeline(program, optimize_model)
     if "transformers" in sys.modules and hasattr(program, "generate"):
         from rocsolid.integrations import transformers
 

@@ -7,18 +7,21 @@ something needs the loop, such as stopping criteria of the user.
 """
 
 import inspect
+import re
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import torch
-from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, StaticCache
+from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, Pipeline, StaticCache
 from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
 
 from rocsolid.errors import UsageError, first_line
 from rocsolid.integrations.decoding import Choice, TokenStep, decode, model_inputs, same_inputs, token_name, why_in_loop
+from rocsolid.integrations.parts import add_methods
 from rocsolid.model.log import log as _log
 from rocsolid.model.program_report import ProgramPart, ProgramReport
 from rocsolid.numerics import relative_error
@@ -84,6 +87,32 @@ def optimize_generate(
     compiled = compile_model(model, exact=limit == 0) if compile_model is not None and limit is not None else None
     compiled_step = None if compiled is None or limit is None else _CompiledStep(model, compiled, limit)
     return wrap_module(_Generation(model, capture, compiled_step, devices), GeneratingModel, ("explain", "undo"))
+
+
+def is_pipeline(program: Any) -> bool:
+    """Whether this is a `transformers.pipeline(...)` with a model of torch."""
+    return isinstance(program, Pipeline) and isinstance(program.model, torch.nn.Module)
+
+
+def optimize_pipeline(pipe: Any, optimize_model: Callable[[Any], Any]) -> Any:
+    """Optimize the model of a pipeline in place, and return the pipeline."""
+
+    def explain(_: Any) -> ProgramReport:
+        """Return what was optimized, and what was left alone and why."""
+        report: ProgramReport = made.explain()
+        return replace(report, name=type(pipe).__name__)
+
+    def undo(_: Any) -> Any:
+        """Put the plain model back, free the graphs, and return the pipeline."""
+        made.undo()
+        if pipe.model is made:
+            pipe.model = plain
+        return pipe
+
+    add_methods(pipe, {"explain": explain, "undo": undo})
+    plain = pipe.model
+    made = pipe.model = optimize_model(plain)
+    return pipe
 
 
 class GeneratingModel(WrappedModule):
@@ -165,7 +194,10 @@ class _Generation:
         self._undone = False
         self._generated = 0  # calls of `generate` with our cache
         self._left: Counter[str] = Counter()  # the others, by reason
-        self._closed_replays: Counter[str] = Counter()
+        self._closed: dict[str, Counter[str]] = {
+            "decode step": Counter(),
+            "prefill": Counter(),
+        }  # counters of freed graphs
         self._refused = ""  # why the decode step cannot be captured
         #: Calls with our cache: "" for one replay per token, or why they stay in transformers' loop.
         self._paths: Counter[str] = Counter()
@@ -379,40 +411,54 @@ class _Generation:
         self._free.remove(slot)
         for step in slot.captured:
             self._close(step)
-        self._close(slot.prefill, is_prefill=True)
+        self._close(slot.prefill, "prefill")
 
-    def _close(self, captured: Captured, *, is_prefill: bool = False) -> None:
-        self._closed_replays["prefill" if is_prefill else "step"] += captured.report().replays
+    def _close(self, captured: Captured, part: str = "decode step") -> None:
+        self._closed[part].update({k: n for k, n in captured.report().counters().items() if "_total" in k})
         captured.close()
+
+    def _counters(self, part: str, captured: Iterable[Captured]) -> Counter[str]:
+        """Return the counters of the graphs of a part, also of those that were freed."""
+        counters = self._closed[part].copy()
+        for one in captured:
+            counters.update(one.report().counters())
+        return counters
 
     def explain(self) -> ProgramReport:
         """Return what was optimized, and what was left alone and why."""
         with self._lock:
             slots, left, paths = list(self._free), self._left.copy(), +self._paths
         parts = []
-        replays = self._closed_replays["step"] + sum(slot.count_replays() for slot in slots)
-        prefills = self._closed_replays["prefill"] + sum(slot.prefill.report().replays for slot in slots)
+        steps = self._counters("decode step", (step for slot in slots for step in slot.captured))
+        prompts = self._counters("prefill", (slot.prefill for slot in slots))
+        replays, prefills = steps["rocsolid_replays_total"], prompts["rocsolid_replays_total"]
         refused = dict.fromkeys(message for slot in slots for message in slot.refusals())
         sizes = ", ".join(f"{slot.rows} × {slot.bucket}" for slot in slots)
         if self._generated:
             detail = f"{_calls(self._generated)} of generate, {replays} replayed steps; caches (rows × tokens): {sizes or 'none'}"
-            parts.append(ProgramPart(name="decode step", optimized=replays > 0, detail=detail))
+            parts.append(ProgramPart(name="decode step", optimized=replays > 0, detail=detail, counters=steps))
             parts += [
                 ProgramPart(
                     name="decode loop",
                     optimized=not why,
                     detail=f"{_calls(count)} {f'in the loop of transformers: {why}' if why else 'with one replay per token'}",
+                    counters={f'rocsolid_generate_calls_total{{loop="{"transformers" if why else "graph"}"}}': count},
                 )
                 for why, count in sorted(paths.items())
             ]
             detail = f"{prefills} of {_calls(self._generated)} replayed; a length of prompt has a graph from its second use on"
-            parts.append(ProgramPart(name="prefill", optimized=prefills > 0, detail=detail))
+            parts.append(ProgramPart(name="prefill", optimized=prefills > 0, detail=detail, counters=prompts))
         parts += [ProgramPart(name="decode step", optimized=False, detail=message) for message in refused]
         parts += self._compiled_step.explain() if self._compiled_step is not None else []
         refused = dict.fromkeys(x.message for slot in slots for x in slot.prefill.report().refusals)
         parts += [ProgramPart(name="prefill", optimized=False, detail=message) for message in refused]
         parts += [
-            ProgramPart(name="generate", optimized=False, detail=f"{_calls(count)}: {why}")
+            ProgramPart(
+                name="generate",
+                optimized=False,
+                detail=f"{_calls(count)}: {why}",
+                counters={f'rocsolid_eager_calls_total{{reason="{_label(why)}"}}': count},
+            )
             for why, count in left.items()
         ]
         if not parts:
@@ -777,6 +823,11 @@ def _bucket_cache(given: dict[str, Any]) -> _BucketCache | None:
     cache = given.get("past_key_values")
     cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
     return cache if isinstance(cache, _BucketCache) else None
+
+
+def _label(text: str) -> str:
+    """Return a text for a label of a metric, which must not need escapes."""
+    return re.sub(r"[\"\\\s]+", " ", text)
 
 
 def _calls(count: int) -> str:
