@@ -7,11 +7,12 @@ for sampling, with processors whose result depends only on what is in the graph.
 
 import copy
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 import torch
 from transformers import EncoderDecoderCache, EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
+from transformers.cache_utils import LinearAttentionLayer, StaticLayer
 from transformers.generation import logits_process
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -129,6 +130,16 @@ def _processor_key(processor: Any) -> Hashable:
     return type(processor), *values
 
 
+def lengths(layers: Iterable[Any]) -> list[Any]:
+    """Return the tensors in which the layers of a static cache count their tokens."""
+    return [layer.cumulative_length for layer in layers if isinstance(layer, StaticLayer)]
+
+
+def keep_states(layers: Iterable[Any]) -> bool:
+    """Whether layers keep a state of all tokens before, from which no token can be removed."""
+    return any(isinstance(layer, LinearAttentionLayer) for layer in layers)
+
+
 class TokenStep:
     """A captured step from one token to the next. What it reads and writes is in tensors of a fixed size.
 
@@ -193,10 +204,11 @@ class TokenStep:
             column.sub_(1)
             if position is not None:
                 position.sub_(1)
-            for layer in layers:  # keys and values of the same token are written again
-                layer.cumulative_length.sub_(1)
+            for length in lengths(layers):  # keys and values of the same token are written again
+                length.sub_(1)
 
-        self.step = capture(step).with_undo(undo)
+        captured = capture(step)
+        self.step = captured if keep_states(layers) else captured.with_undo(undo)
 
     def start(self, tokens: Any, inputs: Mapping[str, Any], goes_on: Any, choice: Choice) -> None:
         """Continue from these tokens; the last one was not given to the model yet."""
