@@ -174,6 +174,126 @@ def test_sample_actions_is_one_part_and_draws_the_same_noise(method: str, compil
     assert vars(fast.model).get("sample_actions") is before
 
 
+PREPROCESSED: list[Any] = []
+
+
+class Observation:
+    """What openpi makes of an observation, as `Pi` reads it."""
+
+    def __init__(self, images: dict[str, Any], state: Any) -> None:
+        self.images, self.state = images, state
+
+
+class Pi(torch.nn.Module):  # type: ignore[misc]
+    """A model of the shape of openpi's: it preprocesses, and its loop compares numbers that are on the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = types.SimpleNamespace(action_horizon=3, action_dim=2)
+        self.see, self.act = torch.nn.Linear(3, 2), torch.nn.Linear(4, 2)
+        self.sample_actions = torch.compile(self.sample_actions, backend="eager")
+
+    def sample_noise(self, shape: Any, device: Any) -> Any:
+        return torch.normal(mean=0.0, std=1.0, size=shape, dtype=torch.float32, device=device)
+
+    def _preprocess_observation(self, observation: Any, *, train: bool = True) -> Any:
+        assert not train
+        PREPROCESSED.append(observation)
+        images = {name: image / 2 for name, image in observation.images.items()}
+        return list(images.values()), observation.state
+
+    def embed(self, images: Any) -> Any:
+        mask = torch.tensor([True] * len(images), dtype=torch.bool, device=images[0].device)
+        return (torch.stack([self.see(image) for image in images]) * mask[:, None, None]).sum(0)
+
+    def step(self, seen: Any, state: Any, x: Any, time: Any) -> Any:
+        return self.act(torch.cat([x + seen[:, None] + state[:, None], (x * time[:, None, None]).sin()], -1))
+
+    @torch.no_grad()
+    def sample_actions(self, device: Any, observation: Any, noise: Any = None, num_steps: int = 10) -> Any:
+        batch = observation.state.shape[0]
+        if noise is None:
+            noise = self.sample_noise((batch, self.config.action_horizon, self.config.action_dim), device)
+        images, state = self._preprocess_observation(observation, train=False)
+        seen = self.embed(images)
+        dt = torch.tensor(-1.0 / num_steps, dtype=torch.float32, device=device)
+        time = torch.tensor(1.0, dtype=torch.float32, device=device)
+        while time >= -dt / 2:
+            noise = noise + dt * self.step(seen, state, noise, time.expand(batch))
+            time += dt
+        return noise
+
+
+class PiPolicy:
+    """A policy of the shape of openpi's; it is no module."""
+
+    def __init__(self, model: Any, **sample_kwargs: Any) -> None:
+        self._model, self._sample_actions = model.eval(), model.sample_actions
+        self._sample_kwargs = sample_kwargs
+
+    def infer(self, observation: dict[str, Any], *, noise: Any = None) -> dict[str, Any]:
+        inputs = {name: torch.from_numpy(value)[None] for name, value in observation.items()}
+        options = dict(self._sample_kwargs)
+        if noise is not None:
+            options["noise"] = torch.from_numpy(noise)[None]
+        made = Observation({name: x for name, x in inputs.items() if name != "state"}, inputs["state"])
+        return {"actions": self._sample_actions("cpu", made, **options)[0].numpy()}
+
+
+@pytest.mark.parametrize("steps", [10, 4])
+def test_policy_of_openpi(steps: int) -> None:
+    plain = PiPolicy(Pi(), num_steps=steps)
+    fast = PiPolicy(Pi(), num_steps=steps)
+    fast._model.load_state_dict(plain._model.state_dict())
+    before = fast._sample_actions
+    PREPROCESSED.clear()
+    assert policies.is_openpi_policy(fast)
+    assert not policies.is_policy(fast)
+    assert policies.optimize_openpi_policy(fast, captured_part) is fast
+    for number in range(5):
+        observation = {name: torch.rand(size).numpy() for name, size in (("left", 3), ("right", 3), ("state", 2))}
+        noise = torch.rand(3, 2).numpy() if number % 2 else None
+        results = []
+        for policy in (plain, fast):
+            torch.manual_seed(number)
+            results.append(
+                (policy.infer(observation, noise=noise)["actions"], torch.rand(1))
+            )  # the generators stay equal, too
+        assert results[0][0].tolist() == results[1][0].tolist()
+        assert results[0][1] == results[1][1]
+    assert len(PREPROCESSED) == 10
+    (part,) = fast.explain().parts
+    assert (part.name, part.optimized) == ("sample_actions", True)
+    assert "1 graph, 3 replays" in part.detail
+    assert fast.undo() is fast
+    assert fast._sample_actions is before
+
+
+def test_sampling_of_openpi_is_compiled_as_a_whole() -> None:
+    """Its own loop waits for the device in each step, which breaks the graph."""
+    torch._dynamo.reset()
+    model = Pi().eval()
+    sampling = policies._OpenpiSampling(model)
+    prepared, noise = ([torch.rand(1, 3)], torch.rand(1, 2)), torch.rand(1, 3, 2)
+    with torch.no_grad():
+        want = sampling("cpu", prepared, noise)
+        compiled = torch.compile(sampling, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled("cpu", prepared, noise), want)
+
+
+def test_optimize_finds_a_policy_of_openpi_by_its_methods() -> None:
+    policy = PiPolicy(Pi())
+    observation = {name: torch.rand(size).numpy() for name, size in (("left", 3), ("state", 2))}
+    assert rs.optimize(policy, budget_s=0) is policy
+    policy.infer(observation)
+    assert rs.optimize(policy, budget_s=0) is policy
+    assert "sample_actions: eager, waiting for the first call" in str(policy.explain())
+    del Pi._preprocess_observation
+    assert "Pi has no _preprocess_observation" in str(rs.optimize(PiPolicy(Pi())).explain())
+    with pytest.raises(rs.UsageError, match="needs a callable or a module; got Observation"):
+        rs.optimize(Observation({}, None))
+
+
 @torch.no_grad()
 def test_real_time_chunking_is_left_alone_with_the_reason() -> None:
     fast = FlowPolicy().eval()

@@ -9,6 +9,7 @@ something needs the loop, such as stopping criteria of the user.
 import copy
 import inspect
 import re
+import sys
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -17,7 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 import torch
-from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, Pipeline, StaticCache
+from transformers import DynamicCache, EncoderDecoderCache, GenerationMixin, StaticCache
 from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
 from transformers.generation.utils import MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL
 
@@ -116,7 +117,10 @@ def optimize_generate(
 
 def is_pipeline(program: Any) -> bool:
     """Whether this is a `transformers.pipeline(...)` with a model of torch."""
-    return isinstance(program, Pipeline) and isinstance(program.model, torch.nn.Module)
+    pipelines = sys.modules.get("transformers.pipelines.base")  # not imported for this: that takes long
+    return (
+        pipelines is not None and isinstance(program, pipelines.Pipeline) and isinstance(program.model, torch.nn.Module)
+    )
 
 
 def optimize_pipeline(pipe: Any, optimize_model: Callable[[Any], Any]) -> Any:
