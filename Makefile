@@ -26,7 +26,7 @@ checks-and-slow-tests: lint types contracts docs
 # In a process of its own: with stacks, torch's profiler takes minutes to start where many modules and objects are loaded.
 PROFILER_TESTS := tests/runtime/capture/test_annotation.py
 # All of tests/programs takes many minutes; its README says how to run it. tests/test_docs.py runs the tutorials with the libraries.
-PROGRAM_TESTS := tests/programs/test_optimized_programs.py -k "policy or network or sample_actions or chunking or test_pipeline"
+PROGRAM_TESTS := tests/programs/test_optimized_programs.py tests/programs/test_generate.py tests/programs/test_comfyui.py -m ci
 other-tests:
 	$(BIN)/python -m pytest $(PROFILER_TESTS)
 	$(BIN)/python -m pytest $(PROGRAM_TESTS)

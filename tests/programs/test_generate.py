@@ -157,13 +157,13 @@ def llama(backend: str) -> Pair:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_kind_of_model_replays_its_decode_step(name: str, backend: str) -> None:
     pair = Pair(name, backend)
-    for rows, length in ((1, 5), (1, 5), (3, 9), (1, 1)):
-        ids = pair.ids(rows, length)
-        mask = torch.ones_like(ids)
-        mask[0, : length // 2] = 0  # on the left
-        pair.same(ids)
-        pair.same(ids, attention_mask=mask)
-    assert pair.replays >= 50, pair.explained()
+    ids = pair.ids(3, 9)
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0  # on the left
+    pair.same(ids, attention_mask=mask)
+    for length in (5, 5, 1):
+        pair.same(pair.ids(1, length))
+    assert pair.replays >= 30, pair.explained()
 
 
 SAMPLING: dict[str, dict[str, Any]] = {
@@ -234,9 +234,9 @@ def test_cache_grows_by_bucket(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> 
     mask = torch.ones_like(ids)
     mask[0, :2] = 0
     for _ in range(2):
-        llama.same(ids, max_new_tokens=40)
         llama.same(ids, max_new_tokens=40, attention_mask=mask)
-    assert "2 × 16, 2 × 32, 2 × 64" in llama.explained()
+    llama.same(ids, max_new_tokens=12)
+    assert "2 × 64, 2 × 16, 2 × 32" in llama.explained()
 
 
 def test_a_capture_has_room_where_the_prompt_nearly_fills_a_bucket(
@@ -266,7 +266,7 @@ class Streamer:
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("options", [{}, {"do_sample": True}, {"eos_token_id": list(range(10, 18))}])
 def test_streamers_get_each_token(llama: Pair, rows: int, options: dict[str, Any]) -> None:
-    for new_tokens in (1, 2, 9, 9):
+    for new_tokens in (1, 2, 9):
         ids = llama.ids(rows)
         streamers = [Streamer(), Streamer()]
         for model, streamer in zip((llama.plain, llama.fast), streamers, strict=True):
@@ -274,7 +274,7 @@ def test_streamers_get_each_token(llama: Pair, rows: int, options: dict[str, Any
             model.generate(ids, **{"max_new_tokens": new_tokens, "do_sample": False, "streamer": streamer, **options})
         assert streamers[0].got == streamers[1].got
         assert streamers[1].got[-1] == "end"
-    assert "4 calls with one replay per token" in llama.explained()
+    assert "3 calls with one replay per token" in llama.explained()
 
 
 def test_a_streamer_gets_each_token_once_if_the_loop_has_to_run_again(
@@ -411,26 +411,25 @@ def test_assisted_decoding_replays_draft_and_verification(llama: Pair, draft: st
     assistant = copy.deepcopy(llama.plain)
     with torch.no_grad():  # so that some of its tokens are not accepted
         assistant.lm_head.weight.add_(torch.randn_like(assistant.lm_head.weight) * 0.1)
-    assistant.generation_config.num_assistant_tokens = 5
+    assistant.generation_config.num_assistant_tokens = 3
     assistant.generation_config.assistant_confidence_threshold = 0.1
     fast = llama.optimize(copy.deepcopy(assistant)) if draft == "optimized" else assistant
     ids = llama.ids()
-    for _ in range(3):
+    for _ in range(2):
         results, random_states = [], []
         for model, helper in ((llama.plain, assistant), (llama.fast, fast)):
             torch.manual_seed(3)
-            results.append(model.generate(ids, max_new_tokens=40, do_sample=do_sample, assistant_model=helper))
+            results.append(model.generate(ids, max_new_tokens=24, do_sample=do_sample, assistant_model=helper))
             random_states.append(torch.get_rng_state())
         assert torch.equal(*results)
         assert torch.equal(*random_states)
     blocks = sum(slot.block.report().replays for slot in llama.fast.rocsolid._free)
     assert blocks > 10, llama.explained()
-    assert "3 calls in the loop of transformers: assisted decoding verifies several tokens" in llama.explained()
+    assert "2 calls in the loop of transformers: assisted decoding verifies several tokens" in llama.explained()
     if draft == "optimized":
         assert "optimized  decode step" in str(fast.explain())
-        assert sum(slot.block.report().replays for slot in fast.rocsolid._free) > 30, str(fast.explain())
-        assert len(fast.rocsolid._free) == 1  # of the caches of three calls
-    llama.same(ids)
+        assert sum(slot.block.report().replays for slot in fast.rocsolid._free) > 20, str(fast.explain())
+        assert len(fast.rocsolid._free) == 1  # of the caches of both calls
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "t5"])
@@ -697,27 +696,24 @@ def test_long_prompt_stays_in_eager(llama: Pair, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", ["t5", "bart", "marian"])
-def test_encoder_decoder_model_replays_its_decoder(name: str, backend: str) -> None:
+def test_encoder_decoder_model_replays_its_decoder(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "_SMALLEST_BUCKET", 32)
     pair = Pair(name, backend)
-    ids = pair.ids(2, 7)
-    mask = torch.ones_like(ids)
+    mask = torch.ones(2, 7, dtype=torch.long, device=pair.device)
     mask[0, 5:] = 0
     for options in (
         {},
-        {"attention_mask": mask},
-        {"do_sample": True},
-        {"eos_token_id": list(range(20, 30)), "do_sample": True},
-        {"no_repeat_ngram_size": 2},
-        {"return_dict_in_generate": True},
-        {"max_new_tokens": 300},
+        {"attention_mask": mask, "do_sample": True, "eos_token_id": list(range(20, 30))},
+        {"no_repeat_ngram_size": 2, "return_dict_in_generate": True},
+        {"max_new_tokens": 40},
     ):
         for _ in range(2):
             pair.same(pair.ids(2, 7), **options)
     explained = pair.explained()
     assert "generate: 1 call: the shape of the encoder's output is new" in explained
-    assert "9 calls with one replay per token" in explained
+    assert "5 calls with one replay per token" in explained
     assert "2 calls in the loop of transformers: return_dict_in_generate" in explained
-    assert pair.replays > 600
+    assert pair.replays > 80
     before = pair.replays
     pair.same(pair.ids(2, 8))  # another length
     assert pair.replays == before
@@ -762,13 +758,13 @@ def test_whisper_replays_the_decode_step_within_its_own_generate(backend: str) -
 
 @pytest.mark.parametrize("name", ["lfm2", "qwen3_next"])
 def test_layers_with_a_state_are_captured(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integration, "_SMALLEST_BUCKET", 16)  # so that the state moves to a larger cache
+    monkeypatch.setattr(integration, "_SMALLEST_BUCKET", 32)
     pair = Pair(name, backend)
     ids = pair.ids(2, 6)
     mask = torch.ones_like(ids)
     mask[1, :3] = 0
-    for options in ({}, {"do_sample": True, "top_k": 9}):
-        pair.same(ids, attention_mask=mask, max_new_tokens=14, **options)
+    pair.same(ids, attention_mask=mask, max_new_tokens=24)  # the state moves to a larger cache
+    pair.same(ids, attention_mask=mask, max_new_tokens=6, do_sample=True, top_k=9)
     pair.same(ids, num_beams=2, max_new_tokens=6)
     assert pair.replays > 20, pair.explained()
     assert "2 calls with one replay per token" in pair.explained()

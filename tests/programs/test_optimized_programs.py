@@ -4,6 +4,7 @@ import copy
 import types
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -403,55 +404,143 @@ def test_text_encoder_and_saving(pipes: Any, tmp_path: Any) -> None:
     _same(plain, loaded, inputs())
 
 
-@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+@pytest.mark.parametrize("pipes", ["sd", "sdxl", "flux"], indirect=True)
 def test_lora_is_loaded_into_the_plain_modules_and_learned_again(pipes: Any, tmp_path: Any) -> None:
     peft = pytest.importorskip("peft")
     plain, fast, inputs = pipes
+    denoiser = "unet" if hasattr(plain, "unet") else "transformer"
     _same(plain, fast, inputs())
     donor = copy.deepcopy(plain)
-    donor.unet.add_adapter(peft.LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False))
-    layers = peft.get_peft_model_state_dict(donor.unet)
-    type(plain).save_lora_weights(tmp_path, unet_lora_layers=layers)
+    getattr(donor, denoiser).add_adapter(peft.LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False))
+    layers = peft.get_peft_model_state_dict(getattr(donor, denoiser))
+    type(plain).save_lora_weights(tmp_path, **{f"{denoiser}_lora_layers": layers})
     before = _images(plain, values := inputs())
     for pipe in (plain, fast):
         pipe.load_lora_weights(tmp_path, adapter_name="one")
-    assert "unet: eager, waiting for the first call" in str(fast.explain())
+    assert f"{denoiser}: eager, waiting for the first call" in str(fast.explain())
     for _ in range(2):
         _same(plain, fast, values)
     assert not torch.allclose(before, _images(fast, values))
-    for name, arguments in (
+    changes: list[tuple[str, tuple[Any, ...]]] = [
         ("fuse_lora", ()),
         ("unfuse_lora", ()),
         ("set_adapters", ("one", 0.5)),
-        ("unload_lora_weights", ()),
-    ):
+    ]
+    for name, arguments in (*(changes if denoiser == "unet" else ()), ("unload_lora_weights", ())):
         for pipe in (plain, fast):
             getattr(pipe, name)(*arguments)
         _same(plain, fast, values)
         _same(plain, fast, values)
+    assert denoiser in _optimized(fast)
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_adapters_of_the_optimized_part_itself(pipes: Any) -> None:
+    """Changed without the pipeline: the graph is captured again."""
+    peft = pytest.importorskip("peft")
+    plain, fast, inputs = pipes
+    _same(plain, fast, values := inputs())
+    config = peft.LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False)
+    results = [_images(plain, values)]
+    for change in (
+        lambda unet: [unet.add_adapter(config, adapter_name=name) for name in "ab"],
+        lambda unet: unet.set_adapter("a"),
+        lambda unet: unet.disable_adapters(),
+    ):
+        for pipe in (plain, fast):
+            torch.manual_seed(5)
+            change(pipe.unet)
+        for _ in range(2):
+            _same(plain, fast, values)
+        results.append(_images(fast, values))
+    assert fast.unet.captured.report().replays > 0
+    assert not any(torch.equal(one, other) for one, other in pairwise(results))
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_ip_adapter_with_another_scale(pipes: Any) -> None:
+    plain, fast, inputs = pipes
+    _same(plain, fast, values := inputs())
+    unet, width = plain.unet, plain.unet.config.cross_attention_dim
+    cross = [name for name in unet.attn_processors if name.endswith("attn2.processor")]
+    sizes = [unet.get_submodule(name.removesuffix(".processor")).to_k.out_features for name in cross]
+    layers = {
+        f"{2 * number + 1}.to_{kind}_ip.weight": torch.randn(size, width)
+        for number, size in enumerate(sizes)
+        for kind in "kv"
+    }
+    picture = {
+        "proj.weight": torch.randn(4 * width, 32),
+        "proj.bias": torch.zeros(4 * width),
+        "norm.weight": torch.ones(width),
+        "norm.bias": torch.zeros(width),
+    }
+    embeddings = [torch.randn(2, 1, 32)]
+    for pipe in (plain, fast):
+        weights = copy.deepcopy({"image_proj": picture, "ip_adapter": layers})
+        pipe.load_ip_adapter([weights], subfolder=None, weight_name=None, image_encoder_folder=None)
+    results = []
+    for scale in (1.0, 1.0, 0.2):
+        for pipe in (plain, fast):
+            pipe.set_ip_adapter_scale(scale)
+        _same(plain, fast, values, ip_adapter_image_embeds=embeddings)
+        results.append(_images(fast, values, ip_adapter_image_embeds=embeddings))
+    assert torch.equal(*results[:2])
+    assert not torch.allclose(*results[1:])
     assert "unet" in _optimized(fast)
 
 
 @pytest.mark.parametrize("pipes", ["sd"], indirect=True)
-def test_offload_undoes_it_and_is_refused_afterwards(
-    pipes: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_of_the_decoder(pipes: Any) -> None:
     plain, fast, inputs = pipes
-    called = []
+    _same(plain, fast, values := inputs())
+    for pipe in (plain, fast):
+        pipe.vae.enable_tiling()
+    for _ in range(2):
+        _same(plain, fast, values, height=48, width=48, num_inference_steps=1)
+    assert len(fast.vae.decoder.captured.report().graphs) > 1
+    assert fast.vae.decoder.captured.report().refusals == ()
 
-    def enable_model_cpu_offload(self: Any) -> None:
-        called.append(self)
 
-    monkeypatch.setattr(type(plain), "enable_model_cpu_offload", enable_model_cpu_offload)
-    _same(plain, fast, inputs())
-    fast.enable_model_cpu_offload()
-    assert called == [fast]
-    assert "enable_model_cpu_offload() was called" in caplog.text
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+@pytest.mark.parametrize(
+    "method", ["enable_model_cpu_offload", "enable_sequential_cpu_offload", "enable_group_offload"]
+)
+def test_offload_undoes_it_and_is_refused_afterwards(pipes: Any, method: str, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("accelerate")
+    plain, fast, inputs = pipes
+    _same(plain, fast, values := inputs())
+    options = (
+        {"onload_device": torch.device("cpu"), "offload_type": "leaf_level"} if "group" in method else {"device": "cpu"}
+    )
+    if "sequential" in method:  # not between the CPU and the CPU
+        options["device"] = "meta"
+    want = _images(plain, values)
+    getattr(fast, method)(**options)
     assert type(fast.unet) is type(plain.unet)
-    _same(plain, fast, inputs())
-    plain.unet._hf_hook = object()
-    with pytest.raises(rs.UsageError, match="enable_model_cpu_offload"):
-        rs.optimize(plain)
+    assert f"{method}() was called, which moves the weights" in str(fast.explain())
+    if "sequential" not in method:
+        for _ in range(2):
+            torch.testing.assert_close(_images(fast, values), want)
+    assert caplog.text.count("rs.optimize is undone") == 1
+    if "group" not in method:
+        with pytest.raises(rs.UsageError, match="enable_model_cpu_offload"):
+            rs.optimize(fast)
+
+
+@torch.no_grad()
+def test_hook_of_accelerate_on_an_optimized_part() -> None:
+    """It puts its own `forward` into the module, and calls what it finds there."""
+    hooks = pytest.importorskip("accelerate.hooks")
+    plain = Policy().net.eval()
+    fast, x = captured_part(copy.deepcopy(plain)), torch.randn(1, 8)
+    fast(x)
+    hooks.add_hook_to_module(fast, hooks.CpuOffload(execution_device="cpu"))
+    for _ in range(4):
+        torch.testing.assert_close(fast(x), plain(x))
+    hooks.remove_hook_from_module(fast)
+    torch.testing.assert_close(fast(x), plain(x))
+    assert fast.captured.report().replays > 0
 
 
 @pytest.mark.parametrize("pipes", ["sd"], indirect=True)
@@ -578,6 +667,28 @@ def test_controlnet(pipes: Any) -> None:
     assert {"unet", "controlnet"} <= set(_optimized(fast))
     for part in (fast.unet, fast.controlnet):
         assert part.captured.report().replays > 0, part.captured.report()
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_several_controlnets(pipes: Any) -> None:
+    from diffusers import ControlNetModel, StableDiffusionControlNetPipeline
+
+    from rocsolid.integrations import diffusers
+
+    plain, _, inputs = pipes
+    controls = [
+        ControlNetModel.from_unet(plain.unet, conditioning_embedding_out_channels=(16, 32)).eval() for _ in "ab"
+    ]
+    with torch.no_grad():
+        for parameter in (parameter for control in controls for parameter in control.parameters()):
+            parameter.add_(torch.randn_like(parameter) * 0.1)  # the last layers are zero
+    plain = StableDiffusionControlNetPipeline(**plain.components, controlnet=controls, requires_safety_checker=False)
+    plain.set_progress_bar_config(disable=True)
+    fast = diffusers.optimize_pipeline(copy.deepcopy(plain), captured_part)
+    for scale in ([1.0, 1.0], [0.5, 0.2]):
+        images = [torch.rand(1, 3, 32, 32) for _ in "ab"]
+        _same(plain, fast, inputs(), image=images, controlnet_conditioning_scale=scale)
+    assert {"unet", "controlnet"} <= set(_optimized(fast))
 
 
 def test_video_pipeline_with_a_decoder_that_keeps_state() -> None:

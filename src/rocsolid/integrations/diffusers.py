@@ -60,9 +60,10 @@ def optimize_pipeline(pipe: Any, optimize_part: OptimizePart) -> Any:
                 _attach(pipe, parts)  # learns again from the next call
 
     def offload(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        why = f"{original.__name__}() was called, which moves the weights with every call"
-        _log.warning("%s: %s; rs.optimize is undone", type(pipe).__name__, why)
-        parts.restore(why)
+        if parts:  # diffusers calls it again after each call of the pipeline
+            why = f"{original.__name__}() was called, which moves the weights with every call"
+            _log.warning("%s: %s; rs.optimize is undone", type(pipe).__name__, why)
+            parts.restore(why)
         return original(*args, **kwargs)
 
     def to(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
