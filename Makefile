@@ -58,11 +58,21 @@ $(VENV)/.demo: $(VENV)/.torch
 	$(BIN)/python -m pip install --quiet --editable ".[trace]"
 	@touch $@
 
+# They require another torch than ours, so they are installed without what they require. torchvision has to fit to torch.
+ifeq ($(TORCH),torch==2.13.0)
+PROGRAMS := accelerate peft lerobot==0.4.4 torchvision==0.28.0
+else
+PROGRAMS := accelerate peft
+endif
+
 $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet "$(TRITON)"
 	$(BIN)/python -m pip install --quiet --editable ".[all]" || { \
 		echo "not every extra could be installed: the tests of the missing ones are skipped"; \
 		$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune,diffusers]"; }
+	{ $(BIN)/python -m pip install --quiet --editable ".[lerobot]" && \
+		$(BIN)/python -m pip install --quiet --no-deps $(PROGRAMS); } || \
+		echo "lerobot, accelerate or peft could not be installed: their tests are skipped"
 	@touch $@
 
 lint: $(VENV)/.test

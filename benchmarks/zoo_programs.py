@@ -48,7 +48,7 @@ def generate_programs(name: str) -> Iterator[ProgramAttempt]:
 
     for model, make in transformers_models(name):
         if isinstance(model, GenerationMixin) and model.can_generate():
-            model.generation_config.eos_token_id = model.config.eos_token_id = None
+            model.eval().generation_config.eos_token_id = None
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.mul_(_SCALE)

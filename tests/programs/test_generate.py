@@ -180,6 +180,19 @@ SAMPLING: dict[str, dict[str, Any]] = {
 }
 
 
+def test_last_and_first_token_may_be_forced(backend: str) -> None:
+    """As with the models of BART and mBART."""
+    pair = Pair("bart", backend)
+    ids = pair.ids(2, 7)
+    for new_tokens in (1, 2, 9, 9):
+        options = {"forced_eos_token_id": 3, "forced_bos_token_id": 5, "eos_token_id": 3, "max_new_tokens": new_tokens}
+        tokens = pair.same(ids, **options)
+        pair.same(ids, do_sample=True, **options)
+    assert set(tokens[:, -1].tolist()) == {3}
+    assert tokens[:, 1].tolist() == [5, 5]
+    assert "7 calls with one replay per token" in pair.explained()
+
+
 @pytest.mark.parametrize("name", SAMPLING)
 def test_sampling_draws_the_same_numbers_with_one_replay_per_token(
     llama: Pair, name: str, monkeypatch: pytest.MonkeyPatch
