@@ -26,7 +26,7 @@ checks-and-slow-tests: lint types contracts docs
 # In a process of its own: with stacks, torch's profiler takes minutes to start where many modules and objects are loaded.
 PROFILER_TESTS := tests/runtime/capture/test_annotation.py
 # All of tests/programs takes many minutes; its README says how to run it. tests/test_docs.py runs the tutorials with the libraries.
-PROGRAM_TESTS := tests/programs/test_optimized_programs.py -k "policy or network or sample_actions or chunking or test_pipeline"
+PROGRAM_TESTS := tests/programs/test_optimized_programs.py tests/programs/test_generate.py tests/programs/test_comfyui.py -m ci
 other-tests:
 	$(BIN)/python -m pytest $(PROFILER_TESTS)
 	$(BIN)/python -m pytest $(PROGRAM_TESTS)
@@ -58,11 +58,21 @@ $(VENV)/.demo: $(VENV)/.torch
 	$(BIN)/python -m pip install --quiet --editable ".[trace]"
 	@touch $@
 
+# They require another torch than ours, so they are installed without what they require. torchvision has to fit to torch.
+ifeq ($(TORCH),torch==2.13.0)
+PROGRAMS := accelerate peft lerobot==0.4.4 torchvision==0.28.0
+else
+PROGRAMS := accelerate peft
+endif
+
 $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet "$(TRITON)"
 	$(BIN)/python -m pip install --quiet --editable ".[all]" || { \
 		echo "not every extra could be installed: the tests of the missing ones are skipped"; \
 		$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune,diffusers]"; }
+	{ $(BIN)/python -m pip install --quiet --editable ".[lerobot]" && \
+		$(BIN)/python -m pip install --quiet --no-deps $(PROGRAMS); } || \
+		echo "lerobot, accelerate or peft could not be installed: their tests are skipped"
 	@touch $@
 
 lint: $(VENV)/.test

@@ -7,7 +7,11 @@
 
 A model runs in eager, then through `rs.capture` with the defaults of its library: on a GPU as a graph, elsewhere with the record backend.
 Two calls with fresh inputs are compared with a separate eager copy. "In segments" means that modules run in eager between graphs, or in
-another form. If a model has a cache, then `use_cache=False` is tried as well; with --optimize also `rs.optimize`.
+another form. If a model has a cache, then `use_cache=False` is tried as well; with --optimize also `rs.optimize`, which learns from the
+first call, except for a model with `generate`: that gets an example.
+
+`transformers generate` and `diffusers pipelines` are whole programs (`benchmarks/zoo_programs.py`): each is optimized in place, with parts
+that are captured. `generate` is *in segments* if the loop of transformers runs and replays only the model.
 """
 
 import argparse
@@ -27,6 +31,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +44,66 @@ _CALLS: Final = 4  # one that is captured, one that rocsolid compares itself, an
 _REPLAYS: Final = 2
 _MODELS_PER_WORKER: Final = 30
 Row = dict[str, Any]
+
+
+def measure_program(attempts: Iterator[Any], *, optimize: bool = False, on_eager: Callable[[Row], object] = id) -> Row:
+    """Build a program, run it in eager, optimize a copy, and compare its calls."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    row: Row = {"outcome": "eager fails", "message": "no program was made"}
+    for attempt in _until_error(attempts, row):
+        try:
+            plain = attempt.program.to(device)
+            first, second = (attempt.call(plain, 0) for _ in range(2))
+        except Exception as error:  # noqa: BLE001 - whatever a program raises
+            row["message"] = _first_line(error)
+            continue
+        if found := _difference(first, second):
+            row["message"] = f"two eager runs differ: {found}"
+            continue
+        row = {"class": type(plain).__name__, "eager_s": 0.0}
+        on_eager(row)
+        backend = "auto" if device == "cuda" else "record"
+        row |= _program_outcome(attempt, plain, partial(attempt.optimize, backend=backend))
+        if optimize:
+            import rocsolid as rs
+
+            again = _program_outcome(attempt, plain, rs.optimize)
+            row |= {f"optimize: {key}": again[key] for key in ("outcome", "message") if again.get(key)}
+        return row
+    return row
+
+
+def _until_error(attempts: Iterator[Any], row: Row) -> Iterator[Any]:
+    """Yield attempts until the builder raises, whose message is kept if there is no other one."""
+    try:
+        yield from attempts
+    except Exception as error:  # noqa: BLE001 - of a library
+        row["message"] = _first_line(error)
+
+
+def _program_outcome(attempt: Any, plain: Any, optimize: Callable[[Any], Any]) -> Row:
+    """Optimize a copy of a program, and compare its calls with those of the plain one."""
+    begun = time.perf_counter()
+    try:
+        fast = optimize(copy.deepcopy(plain))
+        for seed in range(_CALLS):
+            got, want = attempt.call(fast, seed), attempt.call(plain, seed)
+            if (found := _difference(got, want)) and not attempt.is_near_tie(plain, seed, got):
+                return {"outcome": "wrong", "message": f"call {seed + 1}: {found}"}
+        report = fast.explain()
+    except Exception as error:  # noqa: BLE001 - eager did not raise
+        return {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}
+    row = {"seconds": round(time.perf_counter() - begun, 2)}
+    main = [part for part in report.parts if part.name in ("decode step", "unet", "transformer")]
+    left = [f"{part.name}: {part.detail}" for part in report.parts if not part.optimized]
+    if not any(part.optimized for part in main):
+        return {**row, "outcome": "refused", "reason": "program", "message": next(iter(left), "")[:300]}
+    in_loop = next((why for why in left if why.startswith("decode loop: ")), "")
+    return {**row, "outcome": "in segments", "message": in_loop} if in_loop else {**row, "outcome": "captured"}
 
 
 def measure(attempts: Iterator[Any], *, optimize: bool = False, on_eager: Callable[[Row], object] = id) -> Row:
@@ -191,7 +256,10 @@ def _optimized(model: Any, make: Callable[[], Any], device: str) -> Row:
     try:
         args, kwargs = _moved(make(), device)
         with torch.no_grad():
-            fast = rs.optimize(copy.deepcopy(model), (args, kwargs))
+            example = [(args, kwargs)] if hasattr(model, "generate") else []
+            fast = rs.optimize(copy.deepcopy(model), *example)
+            if not example:  # it learns from its first call
+                _call(fast, make, 0)
         found = [_difference(_call(fast, make, seed), _call(model, make, seed)) for seed in range(1, _CALLS)]
     except Exception as error:  # noqa: BLE001 - eager did not raise
         return {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}
@@ -210,11 +278,15 @@ def _serve(tasks: Connection, *, optimize: bool) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     from benchmarks.zoo_models import LIBRARIES
+    from benchmarks.zoo_programs import PROGRAMS
 
     while True:
         library, name = tasks.recv()
         try:
-            row = measure(LIBRARIES[library][1](name), optimize=optimize, on_eager=tasks.send)
+            if library in PROGRAMS:
+                row = measure_program(PROGRAMS[library][1](name), optimize=optimize, on_eager=tasks.send)
+            else:
+                row = measure(LIBRARIES[library][1](name), optimize=optimize, on_eager=tasks.send)
         except Exception as error:  # noqa: BLE001 - a mistake of ours is a row, too
             row = {"outcome": "crashed", "message": f"{type(error).__name__}: {_first_line(error)}"}
         _free_memory()
@@ -360,7 +432,7 @@ def installed(libraries: Iterable[str]) -> dict[str, str]:
     found = {}
     for library in libraries:
         try:
-            found[library] = importlib.import_module(library).__version__
+            found[library] = importlib.import_module(library.partition(" ")[0]).__version__
         except Exception as error:  # noqa: BLE001 - a library built for another torch raises anything
             found[library] = f"not tried: {_first_line(error)}"
     return found
@@ -396,9 +468,13 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> str:
         lines += ["", "| Reason | in segments | refused |", "|---|---|---|"]
         for reason in sorted({r for _, r in reasons}, key=lambda r: -reasons["refused", r]):
             lines.append(f"| {reason} | {reasons['in segments', reason]} | {reasons['refused', reason]} |")
-    optimized = Counter(row["optimize: outcome"] for row in rows if "optimize: outcome" in row)
+    optimized = [row for row in rows if "optimize: outcome" in row]
     if optimized:
-        lines += ["", "`rs.optimize` chose: " + ", ".join(f"{name} {count}" for name, count in optimized.most_common())]
+        columns = [name for name, _ in Counter(row["optimize: outcome"] for row in optimized).most_common()]
+        lines += ["", "| `rs.optimize` | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+        for library in dict.fromkeys(row["library"] for row in optimized):
+            counts = Counter(row["optimize: outcome"] for row in optimized if row["library"] == library)
+            lines.append(f"| {library} | " + " | ".join(str(counts[name]) for name in columns) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -407,7 +483,8 @@ def page(records: Iterable[Mapping[str, Any]]) -> str:
     intro = (
         "Models of public libraries, shrunken and with random weights, in child processes, through `rs.capture` with the "
         "defaults of its library. Replays with fresh inputs are compared with a separate eager copy of the model. "
-        "*In segments* means that the modules that are listed run in eager between graphs, or in another form. "
+        "*In segments* means that the modules that are listed run in eager between graphs, or in another form; for `generate`, that only "
+        "the model is captured and the loop of transformers runs. `generate` and pipelines are optimized in place, as `rs.optimize` does. "
         "A model that eager cannot run in this form does not count."
     )
     lines = ["# Models that were captured", "", intro, ""]
@@ -434,9 +511,15 @@ def _listed(outcome: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     title = f"{outcome[0].upper()}{outcome[1:]}"
     if rows and outcome in ("captured", "eager fails"):
         return [f"{title} ({len(rows)}): {names}.", ""]
-    cells = [(_cell(row.get("message", "")), ", ".join(row.get("eager_modules", ()))) for row in rows]
-    table = [f"| `{row['model']}` | {why} | {modules} |" for row, (why, modules) in zip(rows, cells, strict=True)]
-    return [f"| {title} | Why | Modules in eager |", "|---|---|---|", *table, ""] if rows else []
+    columns = {"Why": "message", "Modules in eager": "eager_modules"}
+    if any("optimize: outcome" in row for row in rows):
+        columns["`rs.optimize`"] = "optimize: outcome"
+    cells = [[row.get(key, "") for key in columns.values()] for row in rows]
+    table = [
+        f"| `{row['model']}` | " + " | ".join(_cell(x if isinstance(x, str) else ", ".join(x)) for x in values) + " |"
+        for row, values in zip(rows, cells, strict=True)
+    ]
+    return [f"| {title} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|", *table, ""] if rows else []
 
 
 def _cell(text: str) -> str:
@@ -446,10 +529,15 @@ def _cell(text: str) -> str:
 def main() -> None:
     """Measure what is not in the results yet, then print the tables."""
     from benchmarks.zoo_models import LIBRARIES
+    from benchmarks.zoo_programs import PROGRAMS
     from rocsolid.measure.evidence import evidence, write
 
+    names = {
+        **{library: of[0] for library, of in LIBRARIES.items()},
+        **{library: of[0] for library, of in PROGRAMS.items()},
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", nargs="*", default=[*LIBRARIES], choices=[*LIBRARIES])
+    parser.add_argument("--library", nargs="*", default=[*names], choices=[*names])
     parser.add_argument("--only", nargs="*", default=["*"], help="patterns of model names, as in a shell")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=120.0, help="seconds for each model")
@@ -472,7 +560,7 @@ def main() -> None:
         (library, name)
         for library, version in versions.items()
         if not version.startswith("not tried")
-        for name in LIBRARIES[library][0]()
+        for name in names[library]()
     ]
     models = [m for m in known if m not in done and any(fnmatch.fnmatch(m[1], only) for only in args.only)]
     models.sort(key=lambda model: zlib.crc32("/".join(model).encode()))  # so that an interrupted run is a sample

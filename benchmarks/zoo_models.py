@@ -5,6 +5,7 @@ A builder yields attempts, `(model, make_inputs)`. The benchmark uses the first 
 
 import importlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +19,7 @@ _MAX_PARAMETERS: Final = 300_000_000
 _VOCABULARY: Final = 256
 _ROWS, _TOKENS = 2, 8
 _LAYERS_KEPT: Final = 2
-_NOT_GIVEN: Final = {"vocab_size": _VOCABULARY, "pad_token_id": 0, "head_dim": 16}
+_NOT_GIVEN: Final = {"vocab_size": _VOCABULARY, "pad_token_id": 0, "head_dim": 16, "num_key_value_heads": 4}
 
 # Config values of transformers by name, for a model of a few MB: a larger value is replaced.
 _SIZES: Final = (
@@ -32,7 +33,9 @@ _SIZES: Final = (
     (r".*hidden_size|d_model|n_embd|.*embed_dim|.*hidden_dim|dim|.*embedding_size|width|projection_dim|d_embed", 64),
     (r"(max|n)_position.*|.*seq_len|max_.*_positions|n_positions|max_sequence_length", 512),
 )
-_LAYERS: Final = re.compile(r".*(layers|n_layer|depth|num_blocks|_blocks)$")
+_HEADS_KEPT: Final = 4
+_HEAD_DIM: Final = 16
+_LAYERS: Final = re.compile(r"(?!num_feat_extract).*(layers|n_layer|depth|num_blocks|_blocks)$")
 _TOKEN: Final = re.compile(r".*token_(id|index|ids)$|.*_token$")
 # If that fails: heads as wide as in the original, for lists such as the sections of a rotary embedding; then all widths.
 _WIDE_HEADS: Final = tuple(
@@ -51,6 +54,7 @@ def shrink(config: dict[str, Any], sizes: tuple[tuple[str, int], ...]) -> dict[s
     patch = config.get("patch_size")
     image = {"image_size": 4 * patch if isinstance(patch, int) else 64} if sizes is _SIZES else {}
     small: dict[str, Any] = {}
+    heads = config.get("num_attention_heads")
     for key, value in config.items():
         if key == "per_layer_config" and isinstance(value, dict):  # by the numbers of layers
             small[key] = {index: one for index, one in value.items() if int(index) < len(kept)}
@@ -62,12 +66,29 @@ def shrink(config: dict[str, Any], sizes: tuple[tuple[str, int], ...]) -> dict[s
             small[key] = [min(item, _LAYERS_KEPT) if isinstance(item, int) else item for item in value]
         elif type(value) is int:
             size = next((size for pattern, size in sizes if re.fullmatch(pattern, key)), value)
+            size = _HEADS_KEPT if re.fullmatch(".*(key_value|kv)_heads", key) and value == heads else size
             small[key] = min(value, image.get(key, len(kept) if key in layers else size))
             if _TOKEN.match(key) and value >= _VOCABULARY:
                 small[key] = _VOCABULARY - 1 - len(key) % 50  # another one for each name
         elif not re.fullmatch("_?out_(features|indices)", key):  # the names of layers that are no longer there
-            small[key] = _NOT_GIVEN.get(key) if value is None else value
-    return small
+            unknown = {} if sizes is not _SIZES and key == "head_dim" else _NOT_GIVEN
+            small[key] = unknown.get(key) if value is None else value
+    return _consistent(small) if sizes is _SIZES else small
+
+
+def _sections(rope: dict[str, Any]) -> list[int]:
+    """Return the sections of a rotary embedding for pictures: they divide half the rotated width of a head."""
+    total = int(_HEAD_DIM * (rope.get("partial_rotary_factor") or 1) / 2)
+    first = max(total // 4, 1)
+    return [first, (total - first) // 2, total - first - (total - first) // 2]
+
+
+def _consistent(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config whose values fit the reduced ones."""
+    for count, width in (("mamba_n_heads", "mamba_d_head"), ("n_mamba_heads", "mamba_headdim")):
+        if isinstance(config.get(width), int) and config.get(count):
+            config[width] = config.get("mamba_expand", 2) * config["hidden_size"] // config[count]
+    return config
 
 
 def transformers_names() -> list[str]:
@@ -93,14 +114,19 @@ def transformers_models(name: str) -> Iterator[Attempt]:
     chosen = [found for found in names if found][:1] + names[-1:]
     error: Exception | None = None
     for class_name in dict.fromkeys(found[0] if isinstance(found, tuple) else found for found in chosen if found):
-        for sizes in (_SIZES, _WIDE_HEADS, _ONLY_DEPTH):
+        for sizes in (_SIZES, _WIDE_HEADS, _ONLY_DEPTH, None):
             try:
-                config = config_class.from_dict(shrink(default, sizes))
-                home = config_class.__module__.replace(".configuration_", ".modeling_")
-                model = _built(getattr(importlib.import_module(home), class_name), config)
+                config = config_class.from_dict(shrink(default, sizes)) if sizes else config_class()
+                home = importlib.import_module(config_class.__module__.replace(".configuration_", ".modeling_"))
+                rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
+                if sizes is _SIZES and "rope_theta" in rope:  # some models have sections, which are not in the config
+                    rope["mrope_section"] = _sections(rope)
+                model = _built(getattr(home, class_name), config)
             except Exception as failed:  # noqa: BLE001 - the next attempt may work
                 error = error or failed
                 continue
+            if hasattr(model, "set_default_language"):
+                model.set_default_language(config.languages[0])
             yield from ((model, inputs) for inputs in _transformers_inputs(model, config))
     if error:
         raise error
@@ -141,6 +167,11 @@ def _transformers_inputs(model: Any, config: Any) -> Iterator[Callable[[], Input
     attempts: list[dict[str, tuple[int, ...]]] = [{**text, **decoder}]
     attempts += [{**text, "bbox": (_ROWS, _TOKENS, 4)}]
     attempts += [{**more, "pixel_values": shape} for more in ({}, text) for shape in pixels]
+    attempts += [{"pixel_values": pixels[0], "task_inputs": (_ROWS, _find(config, "task_seq_len", default=77))}]
+    patch = _find(config, "patch_size", default=16)
+    if isinstance(patch, int):
+        width = channels * patch**2 * _find(config, "temporal_patch_size", default=1)
+        attempts += [{"hidden_states": (math.prod(_GRID), width), "grid_thw": (1, 3)}]
     attempts += [{"input_features": shape, **decoder} for shape in audio]
     attempts += [{"input_values": shape, **decoder} for shape in waves]
     attempts += [{"past_values": shape} for shape in ((_ROWS, series, channel_count), (_ROWS, series))]
@@ -151,6 +182,7 @@ def _transformers_inputs(model: Any, config: Any) -> Iterator[Callable[[], Input
             yield partial(_named_inputs, shapes)
 
 
+_GRID: Final = (1, 4, 4)  # patches of a picture
 _MELS: Final = ("feature_projection_input_dim", "num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim")
 
 
@@ -163,6 +195,10 @@ def _named_inputs(shapes: dict[str, tuple[int, ...]]) -> Inputs:
     for name, shape in shapes.items():
         if name.endswith("input_ids"):
             made[name] = torch.randint(5, _VOCABULARY // 2, shape)
+        elif name == "grid_thw":
+            made[name] = torch.tensor([_GRID])
+        elif name == "task_inputs":
+            made[name] = torch.randint(0, _VOCABULARY // 2, shape)
         elif name == "attention_mask":
             made[name] = torch.ones(shape, dtype=torch.int64)
             made[name][0, :2] = 0  # as a tokenizer pads a batch on the left

@@ -1,10 +1,11 @@
-"""A node for ComfyUI, "Optimize (rocsolid)": a model in, the same model with a faster denoiser out.
+"""Nodes for ComfyUI. "Optimize (rocsolid)": a model in, the same model with a faster denoiser out.
 
 pip install rocsolid
 cp examples/comfyui_node.py ComfyUI/custom_nodes/
 
 The first sampling step optimizes the denoiser, for at most `budget_s` seconds, and each result is verified against eager.
-Steps with ControlNet, or with patches from other nodes, run as before.
+Steps with ControlNet, or with patches from other nodes, run as before. "Explain (rocsolid)" takes the model and what the sampler returned,
+and shows what was optimized and which steps ran as before.
 """
 
 import logging
@@ -60,6 +61,11 @@ class OptimizedDenoiser(torch.nn.Module):
             return self.network(x, timestep, context=context, control=control, transformer_options=options, **kwargs)
         return self.fast(x, timestep, context, {key: options[key] for key in PASSED_ON if key in options}, kwargs)
 
+    def explain(self) -> str:
+        """Return what was optimized, and which steps were not."""
+        steps = [f"  unchanged  steps with {why}" for why in sorted(self.as_before)]
+        return "\n".join((str(self.fast.explain()), *steps))
+
     @staticmethod
     def _why_as_before(options: Mapping[str, Any], control: Any) -> str:
         if control is not None:
@@ -69,8 +75,24 @@ class OptimizedDenoiser(torch.nn.Module):
         return next((f"`{key}`" for key in options if key not in PASSED_ON + NOT_READ and options[key]), "")
 
 
+class ApplyModel:
+    """A wrapper of ComfyUI that puts the optimized denoiser in the network's place during a step."""
+
+    def __init__(self, denoiser: OptimizedDenoiser) -> None:
+        self.denoiser = denoiser
+
+    def __call__(self, executor: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Apply the model with the optimized denoiser."""
+        model = executor.class_obj  # type: ignore[attr-defined]
+        plain, model.diffusion_model = model.diffusion_model, self.denoiser
+        try:
+            return executor(*args, **kwargs)
+        finally:
+            model.diffusion_model = plain
+
+
 class OptimizeModel:
-    """The node."""
+    """The node that optimizes."""
 
     RETURN_TYPES = ("MODEL",)
     FUNCTION = "optimize"
@@ -87,19 +109,33 @@ class OptimizeModel:
         """Return a clone of the model with the optimized denoiser."""
         clone = model.clone()
         made = OptimizedDenoiser(clone.get_model_object("diffusion_model"), budget_s)
-
-        def apply_model(executor: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            model = executor.class_obj  # type: ignore[attr-defined]
-            plain, model.diffusion_model = model.diffusion_model, made
-            try:
-                return executor(*args, **kwargs)
-            finally:
-                model.diffusion_model = plain
-
         clone.remove_wrappers_with_key(WrappersMP.APPLY_MODEL, KEY)
-        clone.add_wrapper_with_key(WrappersMP.APPLY_MODEL, KEY, apply_model)
+        clone.add_wrapper_with_key(WrappersMP.APPLY_MODEL, KEY, ApplyModel(made))
         return (clone,)
 
 
-NODE_CLASS_MAPPINGS = {"RocsolidOptimizeModel": OptimizeModel}
-NODE_DISPLAY_NAME_MAPPINGS = {"RocsolidOptimizeModel": "Optimize (rocsolid)"}
+class ExplainModel:
+    """The node that shows what was done to a model. It runs after the sampler, because it gets what the sampler returned."""
+
+    RETURN_TYPES = ("STRING",)
+    FUNCTION = "explain"
+    CATEGORY = "model"
+    OUTPUT_NODE = True
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802 - ComfyUI's name
+        """Return the node's inputs."""
+        return {"required": {"model": ("MODEL",), "sampled": ("LATENT",)}}
+
+    def explain(self, model: Any, sampled: Any) -> dict[str, Any]:  # noqa: ARG002 - only for the order
+        """Return the report, as text for the page and for other nodes."""
+        wrappers = model.get_wrappers(WrappersMP.APPLY_MODEL, KEY)
+        text = wrappers[0].denoiser.explain() if wrappers else "the model was not optimized by rocsolid"
+        return {"ui": {"text": (text,)}, "result": (text,)}
+
+
+NODE_CLASS_MAPPINGS = {"RocsolidOptimizeModel": OptimizeModel, "RocsolidExplainModel": ExplainModel}
+NODE_DISPLAY_NAME_MAPPINGS = {
+    "RocsolidOptimizeModel": "Optimize (rocsolid)",
+    "RocsolidExplainModel": "Explain (rocsolid)",
+}

@@ -17,7 +17,7 @@ PAGES = [
 LIBRARIES = {
     "transformers": "transformers is not installed",
     "diffusers": "diffusers is not installed",
-    "lerobot": "lerobot is not installed; it requires an older torch: see tests/programs/README.md",
+    "lerobot": "lerobot is not installed: `make test` installs it only with the torch of the Makefile, to which torchvision has to fit",
 }
 
 # The pages show what users write; here nothing is compiled with Inductor, which would take minutes.
@@ -29,12 +29,15 @@ torch.compile = functools.partial(torch.compile, backend="eager")
 """
 
 # With transformers 5, `import lerobot.policies` fails in a policy that no page uses.
-LEROBOT = """
+LEROBOT = (
+    (ROOT / "tests/programs/import_torchvision.py").read_text()
+    + """
 import importlib.util, sys, types
 package = types.ModuleType("lerobot.policies")
 package.__path__ = [importlib.util.find_spec("lerobot").submodule_search_locations[0] + "/policies"]
 sys.modules["lerobot.policies"] = package
 """
+)
 
 
 @pytest.mark.torch

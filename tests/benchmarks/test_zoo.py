@@ -129,3 +129,74 @@ def test_sizes_and_layers_of_a_config_are_reduced() -> None:
     assert small["image_token_id"] < 256
     small = shrink({"num_hidden_layers": 9, "head_dim": None, "per_layer_config": {"1": {"a": 5}, "7": {}}}, _SIZES)
     assert (small["head_dim"], small["per_layer_config"]) == (16, {"1": {"a": 5}})
+    small = shrink({"num_attention_heads": 128, "num_key_value_heads": 128, "num_feat_extract_layers": 7}, _SIZES)
+    assert small == {"num_attention_heads": 4, "num_key_value_heads": 4, "num_feat_extract_layers": 7}
+    small = shrink({"hidden_size": 4096, "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_expand": 2}, _SIZES)
+    assert small["mamba_d_head"] * small["mamba_n_heads"] == 2 * small["hidden_size"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["minicpm3", "glm4v_moe_vision", "xmod"])
+def test_a_model_of_transformers_runs_in_eager(name: str) -> None:
+    pytest.importorskip("transformers.models.llama.modeling_llama")
+    from benchmarks.zoo import _first_that_runs
+    from benchmarks.zoo_models import transformers_models
+
+    row, model, _ = _first_that_runs(transformers_models(name), "cpu")
+    assert model is not None, row
+
+
+@pytest.mark.torch
+def test_generate_is_a_row_of_the_zoo() -> None:
+    pytest.importorskip("transformers.models.llama.modeling_llama")
+    from benchmarks.zoo import measure_program
+    from benchmarks.zoo_programs import generate_names, generate_programs
+
+    assert {"llama", "whisper", "llava"} <= set(generate_names())
+    row = measure_program(generate_programs("llama"))
+    assert (row["class"], row["outcome"]) == ("LlamaForCausalLM", "captured")
+
+
+@pytest.mark.torch
+def test_every_outcome_of_a_program() -> None:
+    import torch
+    from benchmarks.zoo import measure_program
+    from benchmarks.zoo_programs import ProgramAttempt
+
+    from rocsolid.model.program_report import ProgramPart, ProgramReport
+
+    class Fast:
+        def __init__(self, factor: float, *parts: ProgramPart) -> None:
+            self.factor, self.parts = factor, parts
+
+        def explain(self) -> ProgramReport:
+            return ProgramReport(name="Fast", parts=self.parts)
+
+    def outcome(*parts: ProgramPart, factor: float = 1.0, near: bool = False) -> Any:
+        def call(program: Any, seed: int) -> Any:
+            return torch.ones(2) * seed * getattr(program, "factor", 1.0)
+
+        attempt = ProgramAttempt(
+            program=torch.nn.Linear(1, 1),
+            call=call,
+            optimize=lambda *_, **__: Fast(factor, *parts),
+            is_near_tie=lambda *_: near,
+        )
+        row = measure_program(iter([attempt]))
+        return row["outcome"], row.get("message", "")
+
+    step, left = (ProgramPart(name="decode step", optimized=used, detail="why") for used in (True, False))
+    loop = ProgramPart(name="decode loop", optimized=False, detail="1 call in the loop of transformers: a reason")
+    assert outcome(step) == ("captured", "")
+    assert outcome(step, loop) == ("in segments", "decode loop: 1 call in the loop of transformers: a reason")
+    assert outcome(left) == ("refused", "decode step: why")
+    assert outcome(step, factor=2.0)[0] == "wrong"
+    assert outcome(step, factor=2.0, near=True)[0] == "captured"
+    assert measure_program(iter([]))["outcome"] == "eager fails"
+    rows: list[dict[str, Any]] = [
+        {"library": "timm", "model": name, "outcome": "refused", "message": "why", "optimize: outcome": form}
+        for name, form in (("a", "compiled"), ("b", "eager"))
+    ]
+    assert "| timm | 1 | 1 |" in summary(rows)
+    text = page([{"device": "CPU", "date": "", "torch": "", "libraries": {"timm": "1"}, "command": "", "rows": rows}])
+    assert "| `a` | why |  | compiled |" in text

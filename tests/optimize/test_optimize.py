@@ -145,7 +145,7 @@ def test_all_documented_types_of_example_inputs_are_accepted() -> None:
         with pytest.raises(UsageError):
             to_examples(wrong)
     with pytest.raises(UsageError, match="needs a callable"):
-        rs.optimize(3, x)  # type: ignore[arg-type]
+        rs.optimize(3, x)
 
 
 def test_errors_are_relative_and_infinite_for_a_different_nan_pattern() -> None:

@@ -28,14 +28,14 @@ def seed(number: int) -> None:
     random.seed(number)
 
 
-def captured_part(module: Any, **options: Any) -> Any:
+def captured_part(module: Any, *, backend: str = "record", **options: Any) -> Any:
     """What `rs.optimize` puts in the place of a part of a program; the form that wins is a graph of eager, without a race."""
 
     def optimize_for(_: Any) -> Optimized:
         report = OptimizeReport(
             name="part", machine="", profile="fast", forms=(), chosen=Form.EAGER_GRAPH, why="a test", noise=0.0
         )
-        return Optimized(rs.capture(module, backend="record", **options).rocsolid, module, report)
+        return Optimized(rs.capture(module, backend=backend, **options).rocsolid, module, report)
 
     return optimized_module(FirstCall(module, optimize_for))
 

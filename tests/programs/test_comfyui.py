@@ -1,9 +1,12 @@
-"""The node for ComfyUI, with ComfyUI's own sampler and patcher. COMFYUI is the folder of a ComfyUI checkout."""
+"""The nodes for ComfyUI. COMFYUI is the folder of a ComfyUI checkout: then its own sampler and patcher are used as well."""
 
 import importlib
 import importlib.util
 import os
 import sys
+import types
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 import torch
+from tests.programs.support import captured_part
 
 import rocsolid as rs
 
@@ -38,7 +42,21 @@ def comfy() -> Any:
 
 
 @pytest.fixture(scope="module")
-def node(comfy: Any) -> Any:  # noqa: ARG001 - the node imports it
+def node(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The module of the nodes; without a checkout, with the names that it imports from ComfyUI."""
+    if os.environ.get("COMFYUI"):
+        request.getfixturevalue("comfy")
+        yield _imported_node()
+        return
+    comfy, extension = (types.ModuleType(name) for name in ("comfy", "comfy.patcher_extension"))
+    vars(extension)["WrappersMP"] = SimpleNamespace(APPLY_MODEL="apply_model", DIFFUSION_MODEL="diffusion_model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "comfy", comfy)
+        patch.setitem(sys.modules, "comfy.patcher_extension", extension)
+        yield _imported_node()
+
+
+def _imported_node() -> Any:
     path = Path(__file__).parents[2] / "examples/comfyui_node.py"
     spec = importlib.util.spec_from_file_location("comfyui_node", path)
     assert spec is not None
@@ -46,6 +64,87 @@ def node(comfy: Any) -> Any:  # noqa: ARG001 - the node imports it
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class Network(torch.nn.Module):  # type: ignore[misc]
+    """A denoiser that is called as those of ComfyUI, and keeps its progress in the options."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.dtype = torch.float32
+
+    def forward(
+        self, x: Any, timestep: Any, context: Any = None, control: Any = None, transformer_options: Any = None
+    ) -> Any:
+        transformer_options["block"] = 1
+        made = self.layer(x) * timestep + context
+        return made if control is None else made + control
+
+
+class Patcher:
+    """What the nodes use of a model of ComfyUI."""
+
+    def __init__(self, model: Any, wrappers: Any = None) -> None:
+        self.model, self.wrappers = model, wrappers or {}
+
+    def clone(self) -> "Patcher":
+        return Patcher(self.model, dict(self.wrappers))
+
+    def get_model_object(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def add_wrapper_with_key(self, kind: str, key: str, wrapper: Any) -> None:
+        self.wrappers.setdefault((kind, key), []).append(wrapper)
+
+    def remove_wrappers_with_key(self, kind: str, key: str) -> None:
+        self.wrappers.pop((kind, key), None)
+
+    def get_wrappers(self, kind: str, key: str) -> list[Any]:
+        return list(self.wrappers.get((kind, key), []))
+
+    def step(self, x: Any, **options: Any) -> Any:
+        def apply(x: Any) -> Any:
+            control = options.pop("control", None)
+            return self.model.diffusion_model(
+                x, torch.tensor(0.5), context=x * 2, control=control, transformer_options=options
+            )
+
+        apply.class_obj = self.model  # type: ignore[attr-defined]
+        call: Any = apply
+        for wrapper in self.get_wrappers("apply_model", "rocsolid"):
+            call = partial(wrapper, call)
+        with torch.no_grad():
+            return call(x)
+
+
+def test_nodes_optimize_and_explain_a_model(node: Any) -> None:
+    """Without ComfyUI itself."""
+    plain = Patcher(SimpleNamespace(diffusion_model=Network().eval()))
+    (fast,) = node.OptimizeModel().optimize(plain, 0.0)
+    (fast,) = node.OptimizeModel().optimize(fast, 0.0)  # once
+    assert not plain.wrappers
+    made = fast.get_wrappers("apply_model", "rocsolid")[0].denoiser
+    assert made.dtype is torch.float32
+    made.fast = captured_part(node.Denoiser(made.network))
+    for _ in range(4):
+        x = torch.randn(1, 4)
+        assert torch.equal(fast.step(x, sigmas=torch.ones(1), callbacks={1: 2}), plain.step(x))
+    x = torch.randn(1, 4)
+    for options in ({"control": x}, {"patches": {"attn1": 1}}, {"wrappers": {"diffusion_model": {"other": [1]}}}):
+        assert torch.equal(fast.step(x, **options), plain.step(x, **options))
+    assert isinstance(plain.model.diffusion_model, Network)
+    shown = node.ExplainModel().explain(fast, None)
+    (text,) = shown["result"]
+    assert shown["ui"]["text"] == (text,)
+    assert text.splitlines() == [
+        "Denoiser",
+        "  optimized  the model: eager + graph, a test; 1 graph, 2 replays",
+        "  unchanged  steps with ControlNet",
+        "  unchanged  steps with `patches`",
+        "  unchanged  steps with a wrapper of another node",
+    ]
+    assert node.ExplainModel().explain(plain, None)["result"] == ("the model was not optimized by rocsolid",)
 
 
 @pytest.fixture
@@ -72,7 +171,7 @@ def sample(model: Any, seed: int = 1, steps: int = 3) -> Any:
 def denoiser(model: Any) -> Any:
     """The optimized denoiser within a model's wrapper."""
     (wrapper,) = model.wrappers["apply_model"]["rocsolid"]
-    return next(cell.cell_contents for cell in wrapper.__closure__ if isinstance(cell.cell_contents, torch.nn.Module))
+    return wrapper.denoiser
 
 
 def test_pictures_are_the_same_and_the_model_is_put_back(node: Any, plain: Any) -> None:
@@ -97,12 +196,14 @@ def test_a_patch_of_another_node_is_kept(node: Any, plain: Any) -> None:
     assert denoiser(fast).as_before == {"`patches`"}
 
 
-def test_the_node_is_declared_as_comfyui_expects(node: Any) -> None:
-    (kind,) = node.NODE_CLASS_MAPPINGS.values()
+def test_the_nodes_are_declared_as_comfyui_expects(node: Any) -> None:
+    optimize, explain = node.NODE_CLASS_MAPPINGS.values()
     assert set(node.NODE_DISPLAY_NAME_MAPPINGS) == set(node.NODE_CLASS_MAPPINGS)
-    assert kind.RETURN_TYPES == ("MODEL",)
-    assert set(kind.INPUT_TYPES()["required"]) == {"model", "budget_s"}
-    assert callable(getattr(kind, kind.FUNCTION))
+    assert (optimize.RETURN_TYPES, explain.RETURN_TYPES) == (("MODEL",), ("STRING",))
+    assert set(optimize.INPUT_TYPES()["required"]) == {"model", "budget_s"}
+    assert set(explain.INPUT_TYPES()["required"]) == {"model", "sampled"}
+    for kind in (optimize, explain):
+        assert callable(getattr(kind, kind.FUNCTION))
 
 
 def test_the_denoiser_is_captured(node: Any, plain: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("lerobot")
 import torch
+from tests.programs import import_torchvision  # noqa: F401 - before lerobot imports it
 from tests.programs.support import Comparison
 
 import rocsolid as rs

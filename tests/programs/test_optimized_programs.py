@@ -4,6 +4,7 @@ import copy
 import types
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.programs.support import captured_part, difference
 
 import rocsolid as rs
 from rocsolid.integrations import policies
+from rocsolid.integrations.metrics import prometheus_text
 
 
 class Policy(torch.nn.Module):  # type: ignore[misc]
@@ -83,6 +85,35 @@ def test_network_that_cannot_be_captured_is_named_and_runs_in_eager() -> None:
     assert "1 graph, " in net.detail
 
 
+@torch.no_grad()
+def test_counters_and_notebook_page_of_a_program() -> None:
+    fast = policies.optimize_policy(Policy().eval(), captured_part)
+    for _ in range(12):
+        fast.select_action({"state": torch.randn(1, 4)})
+    report = fast.explain()
+    assert report.counters()['rocsolid_replays_total{part="net"}'] == 1
+    text = prometheus_text(policy=fast)
+    assert 'rocsolid_replays_total{function="policy",part="encoder"} 1\n' in text
+    assert 'rocsolid_form{function="policy",part="net",form="eager + graph"} 1\n' in text
+    assert "optimized  net" in report._repr_html_()
+
+
+@torch.no_grad()
+def test_explain_and_undo_of_a_model_without_a_door() -> None:
+    plain = Policy().net.eval()
+    fast = captured_part(plain)
+    assert "unchanged  the model: eager, waiting for the first call" in str(fast.explain())
+    x = torch.randn(1, 8)
+    for _ in range(4):
+        torch.testing.assert_close(fast(x), plain(x))
+    assert "optimized  the model: eager + graph, a test; 1 graph, 2 replays" in str(fast.explain())
+    assert fast.undo() is plain
+    torch.testing.assert_close(fast(x), plain(x))
+    fast.double()  # does not bring the form back
+    torch.testing.assert_close(fast(x.double()), plain(x.double()))
+    assert str(fast.explain()) == "Sequential\n  unchanged  the model: undo() was called"
+
+
 class Flow(torch.nn.Module):  # type: ignore[misc]
     """A model with `sample_actions`, like those of SmolVLA and π0."""
 
@@ -142,6 +173,126 @@ def test_sample_actions_is_one_part_and_draws_the_same_noise(method: str, compil
     assert list(fast.state_dict()) == list(plain.state_dict())
     fast.undo()
     assert vars(fast.model).get("sample_actions") is before
+
+
+PREPROCESSED: list[Any] = []
+
+
+class Observation:
+    """What openpi makes of an observation, as `Pi` reads it."""
+
+    def __init__(self, images: dict[str, Any], state: Any) -> None:
+        self.images, self.state = images, state
+
+
+class Pi(torch.nn.Module):  # type: ignore[misc]
+    """A model of the shape of openpi's: it preprocesses, and its loop compares numbers that are on the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = types.SimpleNamespace(action_horizon=3, action_dim=2)
+        self.see, self.act = torch.nn.Linear(3, 2), torch.nn.Linear(4, 2)
+        self.sample_actions = torch.compile(self.sample_actions, backend="eager")
+
+    def sample_noise(self, shape: Any, device: Any) -> Any:
+        return torch.normal(mean=0.0, std=1.0, size=shape, dtype=torch.float32, device=device)
+
+    def _preprocess_observation(self, observation: Any, *, train: bool = True) -> Any:
+        assert not train
+        PREPROCESSED.append(observation)
+        images = {name: image / 2 for name, image in observation.images.items()}
+        return list(images.values()), observation.state
+
+    def embed(self, images: Any) -> Any:
+        mask = torch.tensor([True] * len(images), dtype=torch.bool, device=images[0].device)
+        return (torch.stack([self.see(image) for image in images]) * mask[:, None, None]).sum(0)
+
+    def step(self, seen: Any, state: Any, x: Any, time: Any) -> Any:
+        return self.act(torch.cat([x + seen[:, None] + state[:, None], (x * time[:, None, None]).sin()], -1))
+
+    @torch.no_grad()
+    def sample_actions(self, device: Any, observation: Any, noise: Any = None, num_steps: int = 10) -> Any:
+        batch = observation.state.shape[0]
+        if noise is None:
+            noise = self.sample_noise((batch, self.config.action_horizon, self.config.action_dim), device)
+        images, state = self._preprocess_observation(observation, train=False)
+        seen = self.embed(images)
+        dt = torch.tensor(-1.0 / num_steps, dtype=torch.float32, device=device)
+        time = torch.tensor(1.0, dtype=torch.float32, device=device)
+        while time >= -dt / 2:
+            noise = noise + dt * self.step(seen, state, noise, time.expand(batch))
+            time += dt
+        return noise
+
+
+class PiPolicy:
+    """A policy of the shape of openpi's; it is no module."""
+
+    def __init__(self, model: Any, **sample_kwargs: Any) -> None:
+        self._model, self._sample_actions = model.eval(), model.sample_actions
+        self._sample_kwargs = sample_kwargs
+
+    def infer(self, observation: dict[str, Any], *, noise: Any = None) -> dict[str, Any]:
+        inputs = {name: torch.from_numpy(value)[None] for name, value in observation.items()}
+        options = dict(self._sample_kwargs)
+        if noise is not None:
+            options["noise"] = torch.from_numpy(noise)[None]
+        made = Observation({name: x for name, x in inputs.items() if name != "state"}, inputs["state"])
+        return {"actions": self._sample_actions("cpu", made, **options)[0].numpy()}
+
+
+@pytest.mark.parametrize("steps", [10, 4])
+def test_policy_of_openpi(steps: int) -> None:
+    plain = PiPolicy(Pi(), num_steps=steps)
+    fast = PiPolicy(Pi(), num_steps=steps)
+    fast._model.load_state_dict(plain._model.state_dict())
+    before = fast._sample_actions
+    PREPROCESSED.clear()
+    assert policies.is_openpi_policy(fast)
+    assert not policies.is_policy(fast)
+    assert policies.optimize_openpi_policy(fast, captured_part) is fast
+    for number in range(5):
+        observation = {name: torch.rand(size).numpy() for name, size in (("left", 3), ("right", 3), ("state", 2))}
+        noise = torch.rand(3, 2).numpy() if number % 2 else None
+        results = []
+        for policy in (plain, fast):
+            torch.manual_seed(number)
+            results.append(
+                (policy.infer(observation, noise=noise)["actions"], torch.rand(1))
+            )  # the generators stay equal, too
+        assert results[0][0].tolist() == results[1][0].tolist()
+        assert results[0][1] == results[1][1]
+    assert len(PREPROCESSED) == 10
+    (part,) = fast.explain().parts
+    assert (part.name, part.optimized) == ("sample_actions", True)
+    assert "1 graph, 3 replays" in part.detail
+    assert fast.undo() is fast
+    assert fast._sample_actions is before
+
+
+def test_sampling_of_openpi_is_compiled_as_a_whole() -> None:
+    """Its own loop waits for the device in each step, which breaks the graph."""
+    torch._dynamo.reset()
+    model = Pi().eval()
+    sampling = policies._OpenpiSampling(model)
+    prepared, noise = ([torch.rand(1, 3)], torch.rand(1, 2)), torch.rand(1, 3, 2)
+    with torch.no_grad():
+        want = sampling("cpu", prepared, noise)
+        compiled = torch.compile(sampling, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled("cpu", prepared, noise), want)
+
+
+def test_optimize_finds_a_policy_of_openpi_by_its_methods() -> None:
+    policy = PiPolicy(Pi())
+    observation = {name: torch.rand(size).numpy() for name, size in (("left", 3), ("state", 2))}
+    assert rs.optimize(policy, budget_s=0) is policy
+    policy.infer(observation)
+    assert rs.optimize(policy, budget_s=0) is policy
+    assert "sample_actions: eager, waiting for the first call" in str(policy.explain())
+    del Pi._preprocess_observation
+    assert "Pi has no _preprocess_observation" in str(rs.optimize(PiPolicy(Pi())).explain())
+    with pytest.raises(rs.UsageError, match="needs a callable or a module; got Observation"):
+        rs.optimize(Observation({}, None))
 
 
 @torch.no_grad()
@@ -253,55 +404,143 @@ def test_text_encoder_and_saving(pipes: Any, tmp_path: Any) -> None:
     _same(plain, loaded, inputs())
 
 
-@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+@pytest.mark.parametrize("pipes", ["sd", "sdxl", "flux"], indirect=True)
 def test_lora_is_loaded_into_the_plain_modules_and_learned_again(pipes: Any, tmp_path: Any) -> None:
     peft = pytest.importorskip("peft")
     plain, fast, inputs = pipes
+    denoiser = "unet" if hasattr(plain, "unet") else "transformer"
     _same(plain, fast, inputs())
     donor = copy.deepcopy(plain)
-    donor.unet.add_adapter(peft.LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False))
-    layers = peft.get_peft_model_state_dict(donor.unet)
-    type(plain).save_lora_weights(tmp_path, unet_lora_layers=layers)
+    getattr(donor, denoiser).add_adapter(peft.LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False))
+    layers = peft.get_peft_model_state_dict(getattr(donor, denoiser))
+    type(plain).save_lora_weights(tmp_path, **{f"{denoiser}_lora_layers": layers})
     before = _images(plain, values := inputs())
     for pipe in (plain, fast):
         pipe.load_lora_weights(tmp_path, adapter_name="one")
-    assert "unet: eager, waiting for the first call" in str(fast.explain())
+    assert f"{denoiser}: eager, waiting for the first call" in str(fast.explain())
     for _ in range(2):
         _same(plain, fast, values)
     assert not torch.allclose(before, _images(fast, values))
-    for name, arguments in (
+    changes: list[tuple[str, tuple[Any, ...]]] = [
         ("fuse_lora", ()),
         ("unfuse_lora", ()),
         ("set_adapters", ("one", 0.5)),
-        ("unload_lora_weights", ()),
-    ):
+    ]
+    for name, arguments in (*(changes if denoiser == "unet" else ()), ("unload_lora_weights", ())):
         for pipe in (plain, fast):
             getattr(pipe, name)(*arguments)
         _same(plain, fast, values)
         _same(plain, fast, values)
+    assert denoiser in _optimized(fast)
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_adapters_of_the_optimized_part_itself(pipes: Any) -> None:
+    """Changed without the pipeline: the graph is captured again."""
+    peft = pytest.importorskip("peft")
+    plain, fast, inputs = pipes
+    _same(plain, fast, values := inputs())
+    config = peft.LoraConfig(r=2, target_modules=["to_q", "to_v"], init_lora_weights=False)
+    results = [_images(plain, values)]
+    for change in (
+        lambda unet: [unet.add_adapter(config, adapter_name=name) for name in "ab"],
+        lambda unet: unet.set_adapter("a"),
+        lambda unet: unet.disable_adapters(),
+    ):
+        for pipe in (plain, fast):
+            torch.manual_seed(5)
+            change(pipe.unet)
+        for _ in range(2):
+            _same(plain, fast, values)
+        results.append(_images(fast, values))
+    assert fast.unet.captured.report().replays > 0
+    assert not any(torch.equal(one, other) for one, other in pairwise(results))
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_ip_adapter_with_another_scale(pipes: Any) -> None:
+    plain, fast, inputs = pipes
+    _same(plain, fast, values := inputs())
+    unet, width = plain.unet, plain.unet.config.cross_attention_dim
+    cross = [name for name in unet.attn_processors if name.endswith("attn2.processor")]
+    sizes = [unet.get_submodule(name.removesuffix(".processor")).to_k.out_features for name in cross]
+    layers = {
+        f"{2 * number + 1}.to_{kind}_ip.weight": torch.randn(size, width)
+        for number, size in enumerate(sizes)
+        for kind in "kv"
+    }
+    picture = {
+        "proj.weight": torch.randn(4 * width, 32),
+        "proj.bias": torch.zeros(4 * width),
+        "norm.weight": torch.ones(width),
+        "norm.bias": torch.zeros(width),
+    }
+    embeddings = [torch.randn(2, 1, 32)]
+    for pipe in (plain, fast):
+        weights = copy.deepcopy({"image_proj": picture, "ip_adapter": layers})
+        pipe.load_ip_adapter([weights], subfolder=None, weight_name=None, image_encoder_folder=None)
+    results = []
+    for scale in (1.0, 1.0, 0.2):
+        for pipe in (plain, fast):
+            pipe.set_ip_adapter_scale(scale)
+        _same(plain, fast, values, ip_adapter_image_embeds=embeddings)
+        results.append(_images(fast, values, ip_adapter_image_embeds=embeddings))
+    assert torch.equal(*results[:2])
+    assert not torch.allclose(*results[1:])
     assert "unet" in _optimized(fast)
 
 
 @pytest.mark.parametrize("pipes", ["sd"], indirect=True)
-def test_offload_undoes_it_and_is_refused_afterwards(
-    pipes: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_of_the_decoder(pipes: Any) -> None:
     plain, fast, inputs = pipes
-    called = []
+    _same(plain, fast, values := inputs())
+    for pipe in (plain, fast):
+        pipe.vae.enable_tiling()
+    for _ in range(2):
+        _same(plain, fast, values, height=48, width=48, num_inference_steps=1)
+    assert len(fast.vae.decoder.captured.report().graphs) > 1
+    assert fast.vae.decoder.captured.report().refusals == ()
 
-    def enable_model_cpu_offload(self: Any) -> None:
-        called.append(self)
 
-    monkeypatch.setattr(type(plain), "enable_model_cpu_offload", enable_model_cpu_offload)
-    _same(plain, fast, inputs())
-    fast.enable_model_cpu_offload()
-    assert called == [fast]
-    assert "enable_model_cpu_offload() was called" in caplog.text
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+@pytest.mark.parametrize(
+    "method", ["enable_model_cpu_offload", "enable_sequential_cpu_offload", "enable_group_offload"]
+)
+def test_offload_undoes_it_and_is_refused_afterwards(pipes: Any, method: str, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("accelerate")
+    plain, fast, inputs = pipes
+    _same(plain, fast, values := inputs())
+    options = (
+        {"onload_device": torch.device("cpu"), "offload_type": "leaf_level"} if "group" in method else {"device": "cpu"}
+    )
+    if "sequential" in method:  # not between the CPU and the CPU
+        options["device"] = "meta"
+    want = _images(plain, values)
+    getattr(fast, method)(**options)
     assert type(fast.unet) is type(plain.unet)
-    _same(plain, fast, inputs())
-    plain.unet._hf_hook = object()
-    with pytest.raises(rs.UsageError, match="enable_model_cpu_offload"):
-        rs.optimize(plain)
+    assert f"{method}() was called, which moves the weights" in str(fast.explain())
+    if "sequential" not in method:
+        for _ in range(2):
+            torch.testing.assert_close(_images(fast, values), want)
+    assert caplog.text.count("rs.optimize is undone") == 1
+    if "group" not in method:
+        with pytest.raises(rs.UsageError, match="enable_model_cpu_offload"):
+            rs.optimize(fast)
+
+
+@torch.no_grad()
+def test_hook_of_accelerate_on_an_optimized_part() -> None:
+    """It puts its own `forward` into the module, and calls what it finds there."""
+    hooks = pytest.importorskip("accelerate.hooks")
+    plain = Policy().net.eval()
+    fast, x = captured_part(copy.deepcopy(plain)), torch.randn(1, 8)
+    fast(x)
+    hooks.add_hook_to_module(fast, hooks.CpuOffload(execution_device="cpu"))
+    for _ in range(4):
+        torch.testing.assert_close(fast(x), plain(x))
+    hooks.remove_hook_from_module(fast)
+    torch.testing.assert_close(fast(x), plain(x))
+    assert fast.captured.report().replays > 0
 
 
 @pytest.mark.parametrize("pipes", ["sd"], indirect=True)
@@ -345,21 +584,53 @@ def test_graphs_of_old_shapes_are_discarded(pipes: Any) -> None:
 
 
 @pytest.mark.parametrize("pipes", ["sd"], indirect=True)
-def test_img2img_with_the_parts_of_an_optimized_pipeline(pipes: Any) -> None:
+@pytest.mark.parametrize("way", ["from_pipe", "components"])
+def test_another_pipeline_with_the_parts_of_an_optimized_one(pipes: Any, way: str) -> None:
     from diffusers import StableDiffusionImg2ImgPipeline
+
+    from rocsolid.integrations import diffusers
 
     plain, fast, inputs = pipes
     _same(plain, fast, inputs())
-    plain, of_fast = (
-        StableDiffusionImg2ImgPipeline(**pipe.components, requires_safety_checker=False) for pipe in (plain, fast)
+    plain, other = (
+        StableDiffusionImg2ImgPipeline.from_pipe(pipe)
+        if way == "from_pipe"
+        else StableDiffusionImg2ImgPipeline(**pipe.components, requires_safety_checker=False)
+        for pipe in (plain, fast)
     )
-    for pipe in (plain, of_fast):
+    assert type(other.unet) is type(plain.unet)
+    for pipe in (plain, other):
         pipe.set_progress_bar_config(disable=True)
-    before = fast.unet.captured.report().replays
     picture = torch.rand(1, 3, 32, 32)
+    _same(plain, other, inputs(), image=picture, strength=0.5, num_inference_steps=6)
+    diffusers.optimize_pipeline(other, captured_part)
     for strength in (0.5, 0.9):
-        _same(plain, of_fast, inputs(), image=picture, strength=strength, num_inference_steps=6)
-    assert fast.unet.captured.report().replays > before
+        _same(plain, other, inputs(), image=picture, strength=strength, num_inference_steps=6)
+    assert other.unet.captured.report().replays > 0
+    assert "vae.decoder: is shared with another program" in str(other.explain())
+    other.undo()
+    assert {"unet", "vae.decoder"} <= set(_optimized(fast))
+    assert fast.unet.captured is not None
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_another_dtype_is_learned_from_the_next_call(pipes: Any) -> None:
+    plain, fast, inputs = pipes
+    _same(plain, fast, inputs())
+    unet = fast.unet
+    assert fast.to("cpu", torch.float32) is fast
+    assert fast.unet is unet  # nothing has changed
+    for pipe in (plain, fast):
+        pipe.to(torch.float64)
+    assert fast.unet is not unet
+    values = {name: value.double() for name, value in inputs().items()}
+    for _ in range(2):
+        _same(plain, fast, values)
+    assert {"unet", "vae.decoder"} <= set(_optimized(fast))
+    assert fast.unet.captured.report().replays > 0
+    fast.undo()
+    fast.to(torch.float32)
+    assert type(fast.unet) is type(plain.unet)
 
 
 @pytest.mark.parametrize("pipes", ["sd"], indirect=True)
@@ -396,6 +667,28 @@ def test_controlnet(pipes: Any) -> None:
     assert {"unet", "controlnet"} <= set(_optimized(fast))
     for part in (fast.unet, fast.controlnet):
         assert part.captured.report().replays > 0, part.captured.report()
+
+
+@pytest.mark.parametrize("pipes", ["sd"], indirect=True)
+def test_several_controlnets(pipes: Any) -> None:
+    from diffusers import ControlNetModel, StableDiffusionControlNetPipeline
+
+    from rocsolid.integrations import diffusers
+
+    plain, _, inputs = pipes
+    controls = [
+        ControlNetModel.from_unet(plain.unet, conditioning_embedding_out_channels=(16, 32)).eval() for _ in "ab"
+    ]
+    with torch.no_grad():
+        for parameter in (parameter for control in controls for parameter in control.parameters()):
+            parameter.add_(torch.randn_like(parameter) * 0.1)  # the last layers are zero
+    plain = StableDiffusionControlNetPipeline(**plain.components, controlnet=controls, requires_safety_checker=False)
+    plain.set_progress_bar_config(disable=True)
+    fast = diffusers.optimize_pipeline(copy.deepcopy(plain), captured_part)
+    for scale in ([1.0, 1.0], [0.5, 0.2]):
+        images = [torch.rand(1, 3, 32, 32) for _ in "ab"]
+        _same(plain, fast, inputs(), image=images, controlnet_conditioning_scale=scale)
+    assert {"unet", "controlnet"} <= set(_optimized(fast))
 
 
 def test_video_pipeline_with_a_decoder_that_keeps_state() -> None:

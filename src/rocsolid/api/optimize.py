@@ -50,7 +50,7 @@ _MIN_CHILD_BUDGET_S: Final = 20.0
 
 
 def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
-    model: Callable[..., Any],
+    model: Any,
     example_inputs: Any = None,
     *,
     profile: str = "fast",
@@ -118,7 +118,7 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
         'eager'
 
     """
-    if not callable(model):
+    if not callable(model) and not _is_openpi_policy(model):
         msg = f"rs.optimize needs a callable or a module; got {type(model).__name__}"
         raise UsageError(msg)
     if isinstance(model, OptimizedModule):
@@ -257,22 +257,38 @@ def _optimize_program(
     limit: float | None,
 ) -> Any:
     """Optimize a program of another library that makes several calls of models; None if this is none."""
-    if "transformers" in sys.modules and hasattr(program, "generate"):
+    if "transformers" in sys.modules and (hasattr(program, "generate") or hasattr(program, "postprocess")):
         from rocsolid.integrations import transformers
+
+        def optimize_model(model: Any) -> Any:
+            made = _optimize_program(model, capture_function, optimize_part, compile_model, limit)
+            return optimize_part(model) if made is None else made
 
         if transformers.is_generator(program):
             return transformers.optimize_generate(program, capture_function, compile_model=compile_model, limit=limit)
+        if transformers.is_pipeline(program):
+            return transformers.optimize_pipeline(program, optimize_model)
     if "diffusers" in sys.modules and hasattr(program, "components"):
         from rocsolid.integrations import diffusers
 
         if diffusers.is_pipeline(program):
             return diffusers.optimize_pipeline(program, optimize_part)
-    if hasattr(program, "select_action"):
+    if hasattr(program, "select_action") or _is_openpi_policy(program):
         from rocsolid.integrations import policies
 
         if policies.is_policy(program):
             return policies.optimize_policy(program, optimize_part)
+        if policies.is_openpi_policy(program):
+            return policies.optimize_openpi_policy(program, optimize_part)
     return None
+
+
+def _is_openpi_policy(program: Any) -> bool:
+    if not hasattr(program, "_sample_actions"):
+        return False
+    from rocsolid.integrations import policies
+
+    return policies.is_openpi_policy(program)
 
 
 def _tried_settings(

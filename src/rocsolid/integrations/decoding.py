@@ -7,11 +7,12 @@ for sampling, with processors whose result depends only on what is in the graph.
 
 import copy
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 import torch
 from transformers import EncoderDecoderCache, EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
+from transformers.cache_utils import LinearAttentionLayer, StaticLayer
 from transformers.generation import logits_process
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -30,8 +31,7 @@ _OF_SCORES: Final = (
 )
 #: These read the tokens, too. They ignore ids that are as large as the vocabulary, so the rest of a fixed size can be filled with those.
 _OF_TOKENS: Final = (logits_process.RepetitionPenaltyLogitsProcessor,)
-_OF_LENGTH: Final = (logits_process.MinLengthLogitsProcessor, logits_process.MinNewTokensLengthLogitsProcessor)
-_PROCESSORS: Final = (*_OF_SCORES, *_OF_TOKENS, *_OF_LENGTH)
+_ONLY_FIRST: Final = (logits_process.ForcedBOSTokenLogitsProcessor,)  # the loop of transformers chooses the first token
 _CRITERIA: Final = (MaxLengthCriteria, EosTokenCriteria)
 _NAN_ERROR: Final = "probability tensor contains either `inf`, `nan` or element < 0"  # as `torch.multinomial`
 
@@ -72,6 +72,27 @@ def _is_one_of(tokens: Any, ids: Any) -> Any:
     return (tokens[..., None] == ids).any(dim=-1)
 
 
+class _ForcedEnd:
+    """Does what the processor for the last token does, with the length in a tensor."""
+
+    def __init__(self, processor: Any) -> None:
+        self.length = torch.tensor([processor.max_length])
+        self.end_ids = torch.as_tensor(processor.eos_token_id).flatten()
+
+    def __call__(self, column: Any, scores: Any) -> Any:
+        is_end = _is_one_of(torch.arange(scores.shape[-1], device=scores.device), self.end_ids)
+        forced = torch.zeros_like(scores).masked_fill(~is_end, -torch.inf)
+        return torch.where(column + 2 == self.length, forced, scores)
+
+
+_OF_LENGTH: Final = {
+    logits_process.MinLengthLogitsProcessor: _MinimalLength,
+    logits_process.MinNewTokensLengthLogitsProcessor: _MinimalLength,
+    logits_process.ForcedEOSTokenLogitsProcessor: _ForcedEnd,
+}
+_PROCESSORS: Final = (*_OF_SCORES, *_OF_TOKENS, *_ONLY_FIRST, *_OF_LENGTH)
+
+
 class Choice:
     """How the next token is chosen from the logits, and which tokens end a sequence.
 
@@ -84,8 +105,10 @@ class Choice:
         self.samples = bool(config.do_sample)
         self.max_length: int = min(one.max_length for one in criteria if type(one) is MaxLengthCriteria)
         self.other_criteria = [one for one in criteria if type(one) is not MaxLengthCriteria]
-        self.processors = [
-            _MinimalLength(one) if type(one) in _OF_LENGTH else copy.copy(one) for one in given["logits_processor"]
+        self.processors: list[Any] = [
+            _OF_LENGTH[type(one)](one) if type(one) in _OF_LENGTH else copy.copy(one)
+            for one in given["logits_processor"]
+            if type(one) not in _ONLY_FIRST
         ]
         for processor in self.processors:
             for name, value in _tensors(processor).items():
@@ -127,6 +150,16 @@ def _processor_key(processor: Any) -> Hashable:
         for name, value in vars(processor).items()
     )
     return type(processor), *values
+
+
+def lengths(layers: Iterable[Any]) -> list[Any]:
+    """Return the tensors in which the layers of a static cache count their tokens."""
+    return [layer.cumulative_length for layer in layers if isinstance(layer, StaticLayer)]
+
+
+def keep_states(layers: Iterable[Any]) -> bool:
+    """Whether layers keep a state of all tokens before, from which no token can be removed."""
+    return any(isinstance(layer, LinearAttentionLayer) for layer in layers)
 
 
 class TokenStep:
@@ -172,7 +205,8 @@ class TokenStep:
             if reads_tokens:
                 tokens = tokens.masked_fill(numbers > column, scores.shape[-1])
             for processor in processors:
-                scores = processor(column if type(processor) is _MinimalLength else tokens, scores)
+                of_length = type(processor) in _OF_LENGTH.values()
+                scores = processor(column if of_length else tokens, scores)
             if samples:
                 # As `torch.multinomial` does, but without its check, which waits for the GPU or ends the process.
                 probabilities = torch.nn.functional.softmax(scores, dim=-1)
@@ -193,10 +227,11 @@ class TokenStep:
             column.sub_(1)
             if position is not None:
                 position.sub_(1)
-            for layer in layers:  # keys and values of the same token are written again
-                layer.cumulative_length.sub_(1)
+            for length in lengths(layers):  # keys and values of the same token are written again
+                length.sub_(1)
 
-        self.step = capture(step).with_undo(undo)
+        captured = capture(step)
+        self.step = captured if keep_states(layers) else captured.with_undo(undo)
 
     def start(self, tokens: Any, inputs: Mapping[str, Any], goes_on: Any, choice: Choice) -> None:
         """Continue from these tokens; the last one was not given to the model yet."""

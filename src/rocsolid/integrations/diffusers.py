@@ -10,9 +10,10 @@ import torch
 from diffusers import DiffusionPipeline
 
 from rocsolid.errors import UsageError
-from rocsolid.integrations.parts import OptimizePart, Parts, add_methods
+from rocsolid.integrations.parts import OptimizePart, Parts, add_methods, plain_class
 from rocsolid.model.log import log as _log
 from rocsolid.model.program_report import ProgramReport
+from rocsolid.optimize.optimized import OptimizedModule
 
 _PARTS: Final = (
     "unet", "transformer", "transformer_2", "controlnet", "prior", "text_encoder", "text_encoder_2", "text_encoder_3",
@@ -59,16 +60,41 @@ def optimize_pipeline(pipe: Any, optimize_part: OptimizePart) -> Any:
                 _attach(pipe, parts)  # learns again from the next call
 
     def offload(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        why = f"{original.__name__}() was called, which moves the weights with every call"
-        _log.warning("%s: %s; rs.optimize is undone", type(pipe).__name__, why)
-        parts.restore(why)
+        if parts:  # diffusers calls it again after each call of the pipeline
+            why = f"{original.__name__}() was called, which moves the weights with every call"
+            _log.warning("%s: %s; rs.optimize is undone", type(pipe).__name__, why)
+            parts.restore(why)
         return original(*args, **kwargs)
+
+    def to(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        before = _dtypes_and_devices(pipe)
+        original(*args, **kwargs)
+        if parts and before != _dtypes_and_devices(pipe):
+            parts.restore("dtype or device changed")
+            _attach(pipe, parts)  # learns again from the next call
+        return pipe
 
     methods = dict.fromkeys(_ADAPTERS, change_adapters) | dict.fromkeys(_OFFLOADS, offload)
     methods = {name: method for name, method in methods.items() if hasattr(pipe, name)}
-    add_methods(pipe, {"explain": explain, "undo": undo, **methods})
+    add_methods(pipe, {"explain": explain, "undo": undo, "to": to, **methods}, components=_plain_components(pipe))
     _attach(pipe, parts)
     return pipe
+
+
+def _plain_components(pipe: Any) -> property:
+    """Return the property `components` with the plain modules: `from_pipe` compares their types, and another pipeline has its own `undo`."""
+    original = plain_class(pipe).components
+
+    def components(self: Any) -> dict[str, Any]:
+        found = original.fget(self).items()
+        return {name: x.rocsolid.model if isinstance(x, OptimizedModule) else x for name, x in found}
+
+    return property(components, doc=original.__doc__)
+
+
+def _dtypes_and_devices(pipe: Any) -> list[Any]:
+    modules = [part for part in pipe.components.values() if isinstance(part, torch.nn.Module)]
+    return [(tensor.dtype, tensor.device) for module in modules for tensor in module.parameters()]
 
 
 def _attach(pipe: Any, parts: Parts) -> None:

@@ -15,6 +15,7 @@ _HELP: Final = {
     "rocsolid_graphs": "graphs in memory",
     "rocsolid_graph_bytes": "GPU memory of these graphs",
     "rocsolid_eager_calls_total": "calls that ran in eager, by reason",
+    "rocsolid_generate_calls_total": "calls of generate with captured steps, by the loop that they are in",
     "rocsolid_form": "the form of the model that was chosen",
     "rocsolid_optimizing": "1 while the model is being compiled in the background",
     "rocsolid_form_not_in_use": "1 if the model runs in eager instead of the form that was chosen",
@@ -107,8 +108,13 @@ def _by_name(functions: Mapping[str, Any]) -> dict[str, list[_Sample]]:
 
 
 def _reports(name: str, function: Any) -> Iterator[Any]:
-    """Yield the report of a function from `rs.capture`, `rs.compile` or `rs.optimize`, and that of the graph of the chosen form."""
+    """Yield the report of a function or program from `rs.capture`, `rs.compile` or `rs.optimize`, and that of the graph of the chosen form."""
     holder = getattr(function, "rocsolid", function)
+    if not hasattr(holder, "report") and hasattr(
+        type(function), "_rocsolid_plain_class"
+    ):  # a program, optimized in place
+        yield function.explain()
+        return
     if not hasattr(holder, "report"):
         msg = f"{name}: expected a function from rs.capture, rs.compile or rs.optimize, not {type(function).__name__}"
         raise UsageError(msg)

@@ -1,12 +1,10 @@
 """Modules inside a program that are optimized from their first call, each put in the place of the plain module."""
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rocsolid.model.capture_report import CaptureReport
-from rocsolid.model.form import Form
 from rocsolid.model.program_report import ProgramPart, ProgramReport
 from rocsolid.optimize.optimized import OptimizedModule
 
@@ -34,7 +32,7 @@ class _Place:
                 delattr(self.owner, self.attribute)
             else:
                 setattr(self.owner, self.attribute, self.plain)
-        _handler(self.made).close()
+        _handler(self.made).undo()
 
 
 class Parts:
@@ -60,6 +58,9 @@ class Parts:
         For a method, `module` does the same as the method, and `call` makes the function that takes its place.
         """
         plain = getattr(owner, attribute)
+        if isinstance(plain, OptimizedModule):
+            self.leave(path, "is shared with another program, which optimizes it")
+            return
         inherited = hasattr(type(owner), attribute) and attribute not in vars(owner)
         made = self._optimize_part(plain if module is None else module)
         placed = made if call is None else call(made)
@@ -93,32 +94,9 @@ class Parts:
             if not place.in_use:
                 parts.append(ProgramPart(name=path, optimized=False, detail="was replaced by another object"))
                 continue
-            report = _handler(place.made).report()
-            used = report.chosen is not Form.EAGER and not report.unused_because
-            detail = report.unused_because or f"{report.chosen_label}, {report.why}"
-            if report.late_compiles:
-                detail += f"; compiled again within {_count(report.late_compiles, 'call')}"
-            captured = _handler(place.made).captured
-            if captured is not None and used:
-                graphs = captured.report()
-                used = bool(graphs.graphs or not graphs.refusals)
-                detail = "; ".join((detail, *_graphs(graphs)))
-            parts.append(ProgramPart(name=path, optimized=used, detail=detail))
+            parts.append(_handler(place.made).as_part(path))
         parts += [ProgramPart(name=path, optimized=False, detail=why) for path, why in self._left.items()]
         return ProgramReport(name=self._name, parts=tuple(parts))
-
-
-def _graphs(report: CaptureReport) -> Iterator[str]:
-    """Yield how many graphs a part has, one for each shape of its inputs, and what was not captured."""
-    yield f"{_count(len(report.graphs), 'graph')}, {_count(report.replays, 'replay')}"
-    if report.evictions:
-        yield f"{_count(report.evictions, 'graph')} of other shapes discarded, the least recently used first"
-    for message in dict.fromkeys(refusal.message.partition("\n")[0] for refusal in report.refusals):
-        yield f"not captured: {message}"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _handler(made: Any) -> Any:
@@ -135,7 +113,7 @@ def plain_class(program: Any) -> Any:
     return vars(kind)["_rocsolid_plain_class"]
 
 
-def add_methods(program: Any, methods: Mapping[str, Callable[..., Any]]) -> None:
+def add_methods(program: Any, methods: Mapping[str, Callable[..., Any]], **properties: property) -> None:
     """Give one object methods besides those of its class; a method `f(original, *args)` gets the one that it replaces."""
     kind = plain_class(program)
 
@@ -149,7 +127,7 @@ def add_methods(program: Any, methods: Mapping[str, Callable[..., Any]]) -> None
         return call
 
     space: dict[str, Any] = {name: replaced(name, method) for name, method in methods.items()}
-    space["_rocsolid_plain_class"] = kind
+    space |= {"_rocsolid_plain_class": kind, **properties}
     space |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     made: Any = types.new_class(kind.__name__, (kind,), {}, lambda names: names.update(space))
     program.__class__ = made

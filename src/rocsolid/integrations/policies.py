@@ -1,12 +1,14 @@
-"""Robot policies, such as those of lerobot: the networks that `select_action` calls, optimized in place.
+"""Robot policies, such as those of lerobot and openpi: the networks that they call, optimized in place.
 
 The first action runs as before, and shows which modules are called from outside of any other module: `model` of ACT, `rgb_encoder` and
 `unet` of a diffusion policy. Each is replaced by a module that is optimized by its next call. Preprocessing, queues and the denoising
 loop stay in Python. SmolVLA, π0 and π0.5 have all of their inference in one method, `model.sample_actions`: that is optimized instead,
-with its denoising loop.
+with its denoising loop. A policy of openpi is no module; it has the method of its model as `_sample_actions`, and calls it in `infer`.
 """
 
 import inspect
+import math
+import types
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -72,6 +74,158 @@ def _optimize(parts: Parts, path: str, owner: Any, attribute: str) -> None:
         parts.leave(path, "real-time chunking (`rtc_config`) computes gradients in every step, with other arguments")
     else:
         parts.optimize(path, owner, attribute, module=_SampleActions(owner), call=lambda made: _with_noise(owner, made))
+
+
+def is_openpi_policy(program: Any) -> bool:
+    """Whether this has `infer`, and a model of torch with `sample_actions`, as a policy of openpi."""
+    model = getattr(program, "_model", None)
+    has_methods = callable(getattr(program, "infer", None)) and hasattr(program, f"_{_SAMPLE}")
+    return has_methods and isinstance(model, torch.nn.Module) and callable(getattr(model, _SAMPLE, None))
+
+
+def optimize_openpi_policy(policy: Any, optimize_part: OptimizePart) -> Any:
+    """Optimize `sample_actions` of the model of a policy of openpi in place, and return the policy."""
+    parts = Parts(policy, optimize_part)
+
+    def explain(_: Any) -> ProgramReport:
+        """Return what was optimized, and what was left alone and why."""
+        return parts.explain()
+
+    def undo(_: Any) -> Any:
+        """Put the plain method back, free the graphs, and return the policy."""
+        parts.restore("undo() was called")
+        return policy
+
+    add_methods(policy, {"explain": explain, "undo": undo})
+    model = policy._model  # noqa: SLF001 - names of openpi
+    missing = [name for name in ("_preprocess_observation", "sample_noise") if not hasattr(model, name)]
+    if missing:
+        parts.leave(
+            _SAMPLE,
+            f"{type(model).__name__} has no {' and '.join(missing)}: it is not the model of openpi that is known",
+        )
+    else:
+        sampling = _OpenpiSampling(model)
+        parts.optimize(
+            _SAMPLE, policy, f"_{_SAMPLE}", module=sampling, call=lambda made: _with_preprocessing(model, made)
+        )
+    return policy
+
+
+class _OpenpiSampling(torch.nn.Module):  # type: ignore[misc]
+    """`sample_actions` of openpi's model from the preprocessed observation on.
+
+    Its loop compares two numbers on the GPU in each step. Here these numbers are Python's, rounded as on the GPU.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.training = False
+        self.__name__ = f"{type(model).__name__}.{_SAMPLE}"
+        method = inspect.unwrap(getattr(type(model), _SAMPLE))
+        names = dict(method.__globals__)
+        names.pop("__name__", None)  # by it, torch.compile would find the module's own globals
+        if names.get("torch") is torch:
+            names["torch"] = module = types.ModuleType("torch")
+            module.__dict__.update({**vars(torch), "tensor": _number_or_tensor})
+        self._sample = types.FunctionType(
+            method.__code__, names, method.__name__, method.__defaults__, method.__closure__
+        )
+        self._sample.__kwdefaults__ = method.__kwdefaults__
+
+    def forward(self, device: Any, prepared: tuple[Any, ...], noise: Any, **options: Any) -> Any:
+        model = _Preprocessed(self.model, prepared)
+        return self._sample(model, device, model, noise=noise, **options)
+
+
+class _Preprocessed:
+    """The model and the observation at once, after the preprocessing."""
+
+    def __init__(self, model: Any, prepared: tuple[Any, ...]) -> None:
+        self._model = model
+        self._prepared = prepared
+        self.state = prepared[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def _preprocess_observation(self, _: Any, *, train: bool) -> tuple[Any, ...]:  # noqa: ARG002 - openpi's signature
+        return self._prepared
+
+
+class _Number:
+    """A number that the code expects to be a tensor with one value of float32 on a device."""
+
+    def __init__(self, value: float, device: Any) -> None:
+        mantissa, exponent = math.frexp(value)
+        self.value = math.ldexp(round(mantissa * 2**24), exponent - 24)
+        self.device = device
+
+    @classmethod
+    def __torch_function__(cls, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do what `__mul__` and others do; torch.compile calls this instead."""
+        return function(*(x.value if isinstance(x, _Number) else x for x in args), **(kwargs or {}))
+
+    def _as_other(self, other: Any) -> Any:
+        return other.value if isinstance(other, _Number) else other
+
+    def _result(self, value: Any) -> Any:
+        return value if isinstance(value, torch.Tensor) else _Number(value, self.device)
+
+    def __neg__(self) -> "_Number":
+        return _Number(-self.value, self.device)
+
+    def __add__(self, other: Any) -> Any:
+        return self._result(self.value + self._as_other(other))
+
+    def __sub__(self, other: Any) -> Any:
+        return self._result(self.value - self._as_other(other))
+
+    def __mul__(self, other: Any) -> Any:
+        return self._result(self.value * self._as_other(other))
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._result(self.value / self._as_other(other))
+
+    __radd__, __rmul__ = __add__, __mul__
+    __iadd__, __isub__ = __add__, __sub__  # torch.compile of torch 2.9 does not look for the others
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self.value >= self._as_other(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self.value > self._as_other(other))
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.value <= self._as_other(other))
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.value < self._as_other(other))
+
+    def expand(self, *sizes: int) -> Any:
+        return torch.full(sizes, self.value, dtype=torch.float32, device=self.device)
+
+
+def _number_or_tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
+    """Do what `torch.tensor` does, but keep one number of float32 as a number."""
+    if isinstance(data, float) and kwargs.get("dtype") is torch.float32 and not args:
+        return _Number(data, kwargs.get("device"))
+    return torch.tensor(data, *args, **kwargs)
+
+
+def _with_preprocessing(model: Any, sampling: Any) -> Callable[..., Any]:
+    """Return `sample_actions` that preprocesses and draws the noise as before, and leaves the rest to `sampling`."""
+
+    def call(device: Any, observation: Any, noise: Any = None, **options: Any) -> Any:
+        with torch.no_grad():
+            if noise is None:
+                shape = (observation.state.shape[0], model.config.action_horizon, model.config.action_dim)
+                noise = model.sample_noise(shape, device)
+            prepared = model._preprocess_observation(observation, train=False)  # noqa: SLF001 - openpi's name
+            return sampling(device, tuple(prepared), noise, **options)
+
+    return call
 
 
 class _SampleActions(torch.nn.Module):  # type: ignore[misc]

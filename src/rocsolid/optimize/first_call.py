@@ -70,7 +70,11 @@ class FirstCall(Optimized):
         except Exception as error:  # noqa: BLE001 - the call itself has worked
             self._keep_eager(f"{type(error).__name__}: {first_line(error)}")
             return
-        self._inner = inner.rocsolid if isinstance(inner, OptimizedModule) else inner
+        inner = inner.rocsolid if isinstance(inner, OptimizedModule) else inner
+        if self._undone:  # by another thread
+            inner.undo()
+            return
+        self._inner = inner
         if self._sealed:
             self._inner.seal(self._sealed)
 
@@ -103,10 +107,10 @@ class FirstCall(Optimized):
         if self._inner is not None:
             self._inner.check_model(new_weights=new_weights)
 
-    def close(self) -> None:
-        """Free the graphs and run in eager from now on."""
+    def undo(self) -> Any:
+        """Free the graphs and return the plain model. From now on this object behaves like it, too."""
         self._first.acquire(blocking=False)
         inner, self._inner = self._inner, None
-        if inner is not None and inner.captured is not None:
-            inner.captured.close()
-        self._report = replace(self._report, why="undo() was called")
+        if inner is not None:
+            inner.undo()
+        return super().undo()

@@ -3,7 +3,7 @@
 import logging
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -13,10 +13,12 @@ import torch
 
 from rocsolid.errors import UsageError
 from rocsolid.measure.gc_pause import gc_paused
+from rocsolid.model.capture_report import CaptureReport
 from rocsolid.model.form import Form
 from rocsolid.model.log import log as _log
 from rocsolid.model.optimize_report import UNCHECKED, FormOutcome, FormResult, OptimizeReport, form_label
 from rocsolid.model.plan import Decision, Plan, Tuned
+from rocsolid.model.program_report import ProgramPart, ProgramReport
 from rocsolid.model.progress import OnStep, ignore_step
 from rocsolid.numerics import Tolerance
 from rocsolid.optimize.attention import ATTENTION, ChosenAttention
@@ -49,6 +51,7 @@ _SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
 _RACE_SHARE: Final = 0.1  # of the budget, in which nothing is compiled any more
 _SETTINGS_ON_GPU_S: Final = 90.0  # there, they have more to gain
 _PATIENCE: Final = 3  # without a budget, the search for settings ends after so many that brought nothing
+_UNDONE: Final = "undo() was called"
 _IN_CHILD: Final = "a child process; only the chosen one was set up, verified and measured in this one"
 Capture = Callable[[Callable[..., Any]], Captured]
 ChildRace = Callable[[], OptimizeReport | NoChildRace]
@@ -100,6 +103,38 @@ class Optimized:
             refused_compiles=sum(state.refused_compiles for state in states),
         )
 
+    def explain(self) -> ProgramReport:
+        """Return whether the model was optimized, with its graphs and what could not be captured."""
+        return ProgramReport(name=self._report.name, parts=(self.as_part("the model"),))
+
+    def as_part(self, name: str) -> ProgramPart:
+        """Return what was done to this model, as a part of a program."""
+        report, captured = self.report(), self.captured
+        used = report.chosen is not Form.EAGER and not report.unused_because
+        detail = report.unused_because or f"{report.chosen_label}, {report.why}"
+        if report.late_compiles:
+            detail += f"; compiled again within {_count(report.late_compiles, 'call')}"
+        counters = report.counters()
+        if captured is not None:
+            graphs = captured.report()
+            counters |= graphs.counters()
+            if used:
+                used = bool(graphs.graphs or not graphs.refusals)
+                detail = "; ".join((detail, *_graphs(graphs)))
+        return ProgramPart(name=name, optimized=used, detail=detail, counters=counters)
+
+    def undo(self) -> Any:
+        """Free the graphs and return the plain model. From now on this object behaves like it, too."""
+        for function in (self._function, self._chosen):
+            if (captured := _as_captured(function)) is not None:
+                captured.close()
+        self._why_unused, self._function = _UNDONE, self._model
+        return self._model
+
+    @property
+    def _undone(self) -> bool:
+        return self._why_unused == _UNDONE
+
     def seal(self, otherwise: str = "raise") -> None:
         """Forbid compiles and captures within calls. A call that would compile raises RecompileError.
 
@@ -143,12 +178,13 @@ class Optimized:
     @property
     def captured(self) -> Captured | None:
         """The captured function, if the chosen form has a graph; its own report counts replays."""
-        function = self._function.function if isinstance(self._function, _ConstantWeights) else self._function
-        return function if isinstance(function, Captured) else None
+        return _as_captured(self._function)
 
     def use(self, function: Callable[..., Any]) -> None:
         """Use another form from now on, unless the model has changed."""
         self._chosen = function
+        if self._undone and (captured := _as_captured(function)) is not None:
+            captured.close()
         if not self._why_unused:
             self._function = function
         self._watch_compiles()
@@ -159,6 +195,8 @@ class Optimized:
         If they differ, the chosen form is verified with the next call before it is used again. In training mode the model runs in
         eager, unless it was measured like that: two runs of one training step cannot be compared.
         """
+        if self._undone:
+            return
         if new_weights and self._weights_are_constants:
             self._chosen = self._model
             self._set_unused("its weights are constants of the compiled code (inductor.freezing), and were changed")
@@ -206,6 +244,24 @@ class Optimized:
             "fix: copy or save the model inside (`.rocsolid.model`, `.state_dict()`), and call rs.optimize on the copy"
         )
         raise UsageError(msg)
+
+
+def _as_captured(function: Any) -> Captured | None:
+    function = function.function if isinstance(function, _ConstantWeights) else function
+    return function if isinstance(function, Captured) else None
+
+
+def _graphs(report: CaptureReport) -> Iterator[str]:
+    """Yield how many graphs a model has, one for each shape of its inputs, and what was not captured."""
+    yield f"{_count(len(report.graphs), 'graph')}, {_count(report.replays, 'replay')}"
+    if report.evictions:
+        yield f"{_count(report.evictions, 'graph')} of other shapes discarded, the least recently used first"
+    for message in dict.fromkeys(refusal.message.partition("\n")[0] for refusal in report.refusals):
+        yield f"not captured: {message}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _without_wrappers(function: Any) -> Any:
@@ -266,6 +322,14 @@ class OptimizedModule(WrappedModule):
         captured: Captured | None = self.rocsolid.captured
         return captured
 
+    def explain(self) -> ProgramReport:
+        """Return whether the model was optimized, with its graphs and what could not be captured."""
+        return self.rocsolid.explain()  # type: ignore[no-any-return]
+
+    def undo(self) -> Any:
+        """Free the graphs and return the plain model. From now on this object behaves like it, too."""
+        return self.rocsolid.undo()
+
     def seal(self, otherwise: str = "raise") -> None:
         """Forbid compiles and captures within calls; with `otherwise="eager"` such calls run in eager and are counted."""
         self.rocsolid.seal(otherwise)
@@ -301,7 +365,7 @@ class OptimizedModule(WrappedModule):
         return self.rocsolid.__reduce_ex__(protocol)
 
 
-_MODULE_METHODS: Final = ("report", "captured", "seal", "wait", "_repr_html_")
+_MODULE_METHODS: Final = ("report", "explain", "undo", "captured", "seal", "wait", "_repr_html_")
 
 
 def optimized_module(optimized_model: Optimized) -> Any:

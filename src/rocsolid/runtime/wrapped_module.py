@@ -103,7 +103,8 @@ def _subclass(kind: Any, base: type[WrappedModule], methods: Sequence[str]) -> t
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         inner = self.__rocsolid_function__
         hooks = (vars(inner)["_forward_hooks"], vars(inner)["_forward_pre_hooks"], *global_forward_hooks())
-        if any(hooks) or kind.__call__ is not torch.nn.Module.__call__:  # a call does more than `forward`
+        # A call does more than `forward`, or this is what an instance's own `forward` has kept, such as that of a hook of accelerate.
+        if any(hooks) or kind.__call__ is not torch.nn.Module.__call__ or "forward" in vars(inner):
             return kind.forward(self, *args, **kwargs)
         return self.__rocsolid__(*args, **kwargs)
 
