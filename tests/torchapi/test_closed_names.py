@@ -5,6 +5,7 @@ Each scenario is run once to find the names that it uses. Then each of these nam
 
 import logging
 import random
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -21,7 +22,7 @@ from rocsolid.model.probed_name import ProbedName  # noqa: E402
 from rocsolid.observe.breaks import find_breaks  # noqa: E402
 from rocsolid.ops.audit_op import audit_op  # noqa: E402
 from rocsolid.probe import private_names  # noqa: E402
-from rocsolid.torchapi import private_api  # noqa: E402
+from rocsolid.torchapi import dispatch, private_api  # noqa: E402
 from rocsolid.torchapi.name_probes import load_all_names  # noqa: E402
 from rocsolid.torchapi.private_api import PrivateName, close_names, reopen_names  # noqa: E402
 
@@ -124,6 +125,44 @@ def test_with_any_one_name_closed_the_users_call_works(scenario: str) -> None:
 
     assert len(names) > 3
     assert failures == {}
+
+
+def test_a_capture_that_cannot_be_recorded_leaves_the_users_calls_alone() -> None:
+    """Calls that read a value on the CPU stayed forbidden after a capture that failed where it began."""
+    captured = rs.capture(double, backend="record")
+    close_names(["torch.utils._python_dispatch.TorchDispatchMode"])
+    x = torch.ones(2)
+
+    assert torch.equal(captured(x), double(x))
+    assert (x + 1).tolist() == [2.0, 2.0]
+    assert "TorchDispatchMode" in captured.report().refusals[0].message
+
+
+def test_a_cancelled_compile_does_not_raise_where_its_mark_cannot_be_removed() -> None:
+    def backend(graph: Any, _: Any) -> Any:
+        for _ in range(500):
+            time.sleep(0.01)
+        return graph
+
+    torch.compile(torch.nn.Identity(), backend="eager")(torch.ones(2))  # imports the compiler
+
+    close_names(["torch._C._dynamo.eval_frame.reset_code"])
+
+    with rs.guard(deadline_s=0.5):
+        assert torch.equal(torch.compile(double, backend=backend)(torch.ones(2)), double(torch.ones(2)))
+    assert torch.equal(rs.compile(double, backend="eager")(torch.ones(2)), double(torch.ones(2)))
+
+
+def test_the_schema_of_an_operator_is_also_read_with_torchs_public_function() -> None:
+    closed = "torch._ops.OpOverload._schema"
+    read = dispatch.schema_of.__wrapped__
+    operators = torch.ops.aten.add_.Tensor, torch.ops.aten.split.Tensor, torch.ops.aten.empty.memory_format
+    expected = [read(operator) for operator in operators]
+    close_names([closed])
+
+    assert [read(operator) for operator in operators] == expected
+    with pytest.raises(UnsupportedTorchError, match=r"of torch 2\.0 and later have it, so"):
+        read(torch.ops.aten.record_stream.default)  # its public signature has a type that torch does not know
 
 
 def test_a_closed_name_is_logged_once_with_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:

@@ -70,10 +70,15 @@ class PrivateName:
         try:
             return self._resolve()
         except (ImportError, AttributeError) as error:
+            builds = f"torch {self.releases}{', built with CUDA or ROCm' if self.gpu_builds_only else ''}"
+            if self._expected():
+                hint = f"official builds of {builds} have it, so yours is changed or too new for this rocsolid"
+                fix = "use an official build, or update rocsolid; `rocsolid doctor` lists what else is missing"
+            else:
+                hint, fix = f"present in {builds}", f"use {builds}"
             msg = (
                 f"torch {_installed()} has no `{self}`, or it behaves differently, and this feature needs it.\n"
-                f"It is a private name, present in torch {self.releases}: "
-                "use one of these releases, or a version of rocsolid that supports your torch."
+                f"It is a private name: {hint}.\nfix: {fix}"
             )
             raise UnsupportedTorchError(msg) from error
 
@@ -96,7 +101,10 @@ class PrivateName:
 
     def of(self, instance: Any, default: Any = None) -> Any:
         """Return the attribute of an instance; `default` where the instance does not have it, or the name is closed."""
-        return default if str(self) in _closed else getattr(instance, self.attribute, default)
+        if str(self) in _closed:
+            self._log_once()
+            return default
+        return getattr(instance, self.attribute, default)
 
     @property
     def attribute(self) -> str:

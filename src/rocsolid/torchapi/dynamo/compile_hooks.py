@@ -209,8 +209,11 @@ _marked_codes: Final[list[CodeType]] = []
 
 def remove_skip_marks() -> None:
     """Remove the skip marks of cancelled compiles, so that other functions with the same code are compiled again."""
+    reset_code = _RESET_CODE.find() if _marked_codes else None
     while _marked_codes:
-        _RESET_CODE.get()(_marked_codes.pop())
+        code = _marked_codes.pop()
+        if reset_code is not None:
+            reset_code(code)
 
 
 class CompiledRuns:
