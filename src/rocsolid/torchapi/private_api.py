@@ -17,6 +17,7 @@ from rocsolid.errors import UnsupportedTorchError
 from rocsolid.model.log import log as _log
 from rocsolid.model.release import Span, span
 
+COMPILER_PACKAGES: Final = ("torch._dynamo", "torch._inductor")  # of modules and of loggers
 FOR_OTHER_THREADS: Final = "__rocsolid_for_other_threads__"  # of a method that a thread has patched for itself alone
 _ABSENT: Final = object()
 
@@ -83,7 +84,7 @@ class PrivateName:
             raise UnsupportedTorchError(msg) from error
 
     def _resolve(self) -> Any:
-        if str(self) in _closed:
+        if _closed and str(self) in _closed:
             raise AttributeError(self.name)
         value: Any = importlib.import_module(self.module)
         parts = self.name.split(".")
@@ -101,10 +102,22 @@ class PrivateName:
 
     def of(self, instance: Any, default: Any = None) -> Any:
         """Return the attribute of an instance; `default` where the instance does not have it, or the name is closed."""
-        if str(self) in _closed:
-            self._log_once()
-            return default
-        return getattr(instance, self.attribute, default)
+        return default if self.is_closed() else getattr(instance, self.attribute, default)
+
+    def is_closed(self) -> bool:
+        """Return whether the name failed its probe; the module is not imported for this."""
+        if not _closed or str(self) not in _closed:
+            return False
+        self._log_once()
+        return True
+
+    def put(self, value: Any) -> None:
+        """Set the attribute for good, also in a build that lacks it; a name that is closed stays as it is."""
+        if not self.is_closed():
+            owner: Any = importlib.import_module(self.module)
+            for part in self.name.split(".")[:-1]:
+                owner = getattr(owner, part)
+            setattr(owner, self.attribute, value)
 
     @property
     def attribute(self) -> str:
@@ -171,6 +184,11 @@ def reopen_names() -> None:
     """Undo `close_names`."""
     _closed.clear()
     _logged.clear()
+
+
+def compiler_imported() -> bool:
+    """Return whether this process may have compiled something: it has imported Dynamo."""
+    return COMPILER_PACKAGES[0] in sys.modules
 
 
 def _installed() -> str:

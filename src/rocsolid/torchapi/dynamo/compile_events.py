@@ -33,7 +33,7 @@ from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
 from rocsolid.torchapi.dynamo.failed_guards import found_value, guard_text
 from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, operators
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
-from rocsolid.torchapi.private_api import AttributePatch, PrivateName, private_name
+from rocsolid.torchapi.private_api import COMPILER_PACKAGES, AttributePatch, PrivateName, private_name
 from rocsolid.torchapi.user_frames import user_location
 
 _UTILS = "torch._dynamo.utils"
@@ -216,7 +216,7 @@ class _EventHub:
         if self._thread_state.compiles:
             self._thread_state.compiles.pop()
         error = compile_.error
-        from_dynamo = type(error).__module__.startswith("torch._dynamo")  # not an error of the user's own code
+        from_dynamo = type(error).__module__.startswith(COMPILER_PACKAGES[0])  # not an error of the user's own code
         if error is not None and from_dynamo and not getattr(error, "logged", False):
             _log_failures(self._publish, break_event(unit, error, str(error), compile_, frame_skipped=True))
         message = "" if error is None else f"{type(error).__name__}: {error}"

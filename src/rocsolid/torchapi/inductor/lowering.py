@@ -17,59 +17,59 @@ from rocsolid.torchapi.config import modes
 from rocsolid.torchapi.private_api import private_name
 
 _GRAPH = private_name(
-    "torch._inductor.graph", "GraphLowering.compile_to_module", "2.9..", without="rocsolid dryrun: does not run"
+    "torch._inductor.graph", "GraphLowering.compile_to_module", "2.11..", without="rocsolid dryrun: does not run"
 )
 _NO_CUDAGRAPHS = 'rocsolid dryrun: workloads with mode="reduce-overhead" are not traced'
-_CUDAGRAPHS = private_name("torch._inductor.output_code", "cudagraph_post_compile", "2.9..", without=_NO_CUDAGRAPHS)
+_CUDAGRAPHS = private_name("torch._inductor.output_code", "cudagraph_post_compile", "2.11..", without=_NO_CUDAGRAPHS)
 _PARTITIONS = private_name(
-    "torch._inductor.output_code", "cudagraph_partition_post_compile", "2.9..", without=_NO_CUDAGRAPHS
+    "torch._inductor.output_code", "cudagraph_partition_post_compile", "2.11..", without=_NO_CUDAGRAPHS
 )
 _DEFINE = private_name(
     "torch._inductor.codegen.triton",
     "TritonScheduling.define_kernel",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: kernels are listed without the user's lines",
 )
 _DEFINE_USER = private_name(
     "torch._inductor.codegen.wrapper",
     "PythonWrapperCodegen.define_user_defined_triton_kernel",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: the user's own Triton kernels are listed without their lines",
 )
 _EXTERN_KERNEL = private_name(
-    "torch._inductor.ir", "ExternKernel", "2.9..", without="rocsolid dryrun: calls of libraries are not listed"
+    "torch._inductor.ir", "ExternKernel", "2.11..", without="rocsolid dryrun: calls of libraries are not listed"
 )
 _UNSAFE_NODE = private_name(
     "torch._inductor.utils",
     "get_first_incompatible_cudagraph_node",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: operators that torch never captures are not named",
 )
 _NO_AUTOTUNING = "rocsolid dryrun: max_autotune is not traced"
-_TEMPLATE = private_name("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.9..", without=_NO_AUTOTUNING)
+_TEMPLATE = private_name("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.11..", without=_NO_AUTOTUNING)
 _AUTOTUNING = private_name(
-    "torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.10..", without=_NO_AUTOTUNING
+    "torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.11..", without=_NO_AUTOTUNING
 )
 _LOAD = private_name(
-    "torch._inductor.codecache", "PyCodeCache.load", "2.9..", without="rocsolid dryrun: kernels are not compiled"
+    "torch._inductor.codecache", "PyCodeCache.load", "2.11..", without="rocsolid dryrun: kernels are not compiled"
 )
 _LOAD_BY_KEY = private_name(
-    "torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.9..", without=_NO_AUTOTUNING
+    "torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.11..", without=_NO_AUTOTUNING
 )
 _PRECOMPILE = private_name(
     "torch._inductor.runtime.triton_heuristics",
     "CachingAutotuner._precompile_config",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: kernels are not compiled",
 )
 _GRID = private_name(
     "torch._inductor.runtime.triton_heuristics",
     "GridExpr",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: the number of workgroups is unknown",
 )
 _BREAKS = private_name(
-    "torch._dynamo.utils", "graph_break_reasons", "2.9..", without="rocsolid dryrun: graph breaks are not listed"
+    "torch._dynamo.utils", "graph_break_reasons", "2.11..", without="rocsolid dryrun: graph breaks are not listed"
 )
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
@@ -216,7 +216,7 @@ def _read_lowering(lowering: Any, index: int) -> tuple[LoweredGraph, list[Any]]:
     graph.capture_blockers = list(_capture_blockers(lowering))
     graph.fp8 = list(_fp8_formats(lowering))
     graph.partitions = max(1, len(lowering.partition_maps or []))
-    outputs = [_output(value) for value in lowering.graph_outputs]
+    outputs = [_output(value, lowering.sizevars) for value in lowering.graph_outputs]
     graph.seconds = time.monotonic() - started
     return graph, outputs
 
@@ -281,18 +281,21 @@ def _fp8_formats(lowering: Any) -> Iterator[tuple[str, str]]:
                 yield name, locations[0]
 
 
-def _output(value: Any) -> Any:
+def _output(value: Any, sizevars: Any) -> Any:
     """Return shape, strides, dtype and device of an output; for an output that is not a tensor, its number or None."""
     try:
-        return (_sizes(value.get_size()), _sizes(value.get_stride()), value.get_dtype(), value.get_device())
+        return (
+            _sizes(value.get_size(), sizevars),
+            _sizes(value.get_stride(), sizevars),
+            value.get_dtype(),
+            value.get_device(),
+        )
     except (AttributeError, NotImplementedError):
         return int(value.expr) if hasattr(value, "expr") else None
 
 
-def _sizes(sizes: Any) -> tuple[int, ...]:
-    from torch._inductor.virtualized import V
-
-    hint = getattr(V.graph.sizevars, "optimization_hint", None) or V.graph.sizevars.size_hint
+def _sizes(sizes: Any, sizevars: Any) -> tuple[int, ...]:
+    hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint  # renamed in torch 2.12
     return tuple(size if isinstance(size, int) else int(hint(size)) for size in sizes)
 
 
