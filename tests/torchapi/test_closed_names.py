@@ -3,7 +3,9 @@
 Each scenario is run once to find the names that it uses. Then each of these names is closed, and the scenario runs again.
 """
 
+import ast
 import logging
+import os
 import random
 import time
 import warnings
@@ -12,16 +14,17 @@ from functools import cache
 from typing import Any
 
 import pytest
+from tests.support import SOURCE, Ran, clean_environ, run_python
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 import rocsolid as rs  # noqa: E402
+from rocsolid import new_torch  # noqa: E402
 from rocsolid.errors import UnsupportedTorchError  # noqa: E402
 from rocsolid.model.probed_name import ProbedName  # noqa: E402
 from rocsolid.observe.breaks import find_breaks  # noqa: E402
 from rocsolid.ops.audit_op import audit_op  # noqa: E402
-from rocsolid.probe import private_names  # noqa: E402
 from rocsolid.torchapi import dispatch, private_api  # noqa: E402
 from rocsolid.torchapi.name_probes import load_all_names  # noqa: E402
 from rocsolid.torchapi.private_api import PrivateName, close_names, reopen_names  # noqa: E402
@@ -219,16 +222,16 @@ def test_a_future_torch_starts_with_the_probes_and_one_warning(
         probes.append(1)
         return results, ""
 
-    monkeypatch.setattr(private_names, "probe_private_names", probe)
-    private_names.check_new_torch.cache_clear()
+    monkeypatch.setattr(new_torch, "probe_private_names", probe)
+    new_torch.check_new_torch.cache_clear()
     try:
         with caplog.at_level(logging.WARNING, "rocsolid"):
             for scenario in (capture, compile_and_guard, observe):
                 scenario()
-            private_names.check_new_torch.cache_clear()  # another process of the same build
-            private_names.check_new_torch()
+            new_torch.check_new_torch.cache_clear()  # another process of the same build
+            new_torch.check_new_torch()
     finally:
-        private_names.check_new_torch.cache_clear()
+        new_torch.check_new_torch.cache_clear()
 
     warned = [r.getMessage() for r in caplog.records if r.name == "rocsolid" and "is newer than" in r.getMessage()]
     others = [r.getMessage() for r in caplog.records if "missing or behaves differently" in r.getMessage()]
@@ -240,7 +243,78 @@ def test_a_future_torch_starts_with_the_probes_and_one_warning(
 
 
 def test_a_tested_torch_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_names, "probe_private_names", lambda: pytest.fail("probed"))
-    private_names.check_new_torch.cache_clear()
+    monkeypatch.setattr(new_torch, "probe_private_names", lambda: pytest.fail("probed"))
+    new_torch.check_new_torch.cache_clear()
 
-    private_names.check_new_torch()
+    new_torch.check_new_torch()
+
+
+FUTURE = "2.16.0.dev20261117"
+NEWER_TORCH = f"""
+from rocsolid.torchapi.import_hooks import when_imported
+
+def change(torch):
+    torch.__version__ = torch.torch_version.TorchVersion({FUTURE!r})
+
+when_imported("torch", change)
+"""
+FIRST_USE = """
+import sys, torch
+import rocsolid as rs
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+x = torch.ones(2)
+if sys.argv[1] == "vendor_op":
+    operator = rs.vendor_op("future::double", double, fake=torch.empty_like)
+    captured = rs.capture(double, backend="record")
+    print(operator(x).tolist(), captured(x).tolist(), captured(x).tolist())
+elif sys.argv[1] == "audit_op":
+    print(rs.audit_op("aten::relu").ok)
+else:
+    print(len(rs.profile(double, x).files))
+"""
+
+
+@pytest.fixture(scope="module")
+def use_on_a_newer_torch(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ran]:
+    """Run a program in a process in which torch says that it is a release that does not exist yet."""
+    folder = tmp_path_factory.mktemp("newer")
+    (folder / "sitecustomize.py").write_text(NEWER_TORCH)
+    paths = os.pathsep.join((str(folder), str(SOURCE)))
+    env = clean_environ(XDG_CACHE_HOME=str(folder / "cache"), PYTHONPATH=paths)
+    return lambda what: run_python("-c", FIRST_USE, what, env=env, timeout=400)
+
+
+def test_a_torch_that_does_not_exist_yet_is_probed_once_and_works(use_on_a_newer_torch: Callable[[str], Ran]) -> None:
+    first = use_on_a_newer_torch("vendor_op")
+
+    assert first.out.splitlines() == ["[2.0, 2.0] [2.0, 2.0] [2.0, 2.0]"], first.err
+    (warning,) = (line for line in first.err.splitlines() if "is newer than" in line)
+    assert warning.startswith(f"torch {FUTURE} is newer than the releases that rocsolid was tested with")
+    assert "the process that probes torch" not in warning
+    for other in ("audit_op", "profile"):
+        started = time.monotonic()
+        ran = use_on_a_newer_torch(other)
+        assert ran.out.splitlines() in (["True"], ["1"]), ran.err
+        assert [line for line in ran.err.splitlines() if "is newer than" in line] == [warning], other
+        assert time.monotonic() - started < 60, "the stored results are read"
+
+
+def test_no_private_name_is_looked_up_while_a_module_is_imported() -> None:
+    """It would be looked up before a new torch is probed."""
+    lookups = ("find", "get", "exists", "patch", "put", "is_closed")
+    early = []
+    for file in sorted((SOURCE / "rocsolid").rglob("*.py")):
+        waiting: list[ast.AST] = [*ast.parse(file.read_text(encoding="utf-8")).body]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+                continue
+            waiting += ast.iter_child_nodes(node)
+            call = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+            if call and call.attr in lookups and isinstance(call.value, ast.Name) and call.value.id.isupper():
+                early.append(f"{file.relative_to(SOURCE)}: {ast.unparse(node)}")
+
+    assert [found for found in early if "/catalog/" not in found] == []

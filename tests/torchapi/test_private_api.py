@@ -124,7 +124,9 @@ def private_uses(file: Path) -> list[str]:
     declared = {node for top in tree.body if declares(top) for node in ast.walk(top)}
     nodes = [node for node in ast.walk(tree) if node not in declared]
     own, aliases = names_defined_in(tree), {name: full for node in nodes for name, full in imported(node)}
-    found = [(getattr(node, "lineno", 0), full) for node in nodes for _, full in imported(node) if has_private_part(full)]
+    found = [
+        (getattr(node, "lineno", 0), full) for node in nodes for _, full in imported(node) if has_private_part(full)
+    ]
     whole = [node for node in nodes if isinstance(node, ast.Attribute)]
     found += [use for node in whole for use in attribute_uses(node, own, aliases)]
     if not set(file.parts) & set(WORDS):

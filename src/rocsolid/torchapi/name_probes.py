@@ -1,7 +1,7 @@
 """Calls every private torch name on something tiny, and checks what it did.
 
 A name can stay and change its meaning. A probe finds that by name: `rocsolid doctor` lists the names that fail, and on a torch release
-that rocsolid was not tested with they are closed before they are used (`rocsolid.probe.private_names`). A probe raises, or returns False,
+that rocsolid was not tested with they are closed before they are used (`rocsolid.new_torch`). A probe raises, or returns False,
 if the name does not do what rocsolid needs. Probes run in a process of their own, because a C function with another signature may end
 the process, and because some of them compile.
 """
@@ -1357,10 +1357,11 @@ def _in_dry_run(name: str) -> Callable[[Any], object]:
     """Return a probe: a tiny dry run, in a process of its own, needed the name and got what it needs."""
 
     def probe_in_dry_run(_: Any) -> object:
-        if importlib.util.find_spec("triton") is None:
-            msg = "triton is not installed"
+        results, failure = _dry_run()
+        if "C++ compiler" in failure:
+            msg = "a dry run needs a C++ compiler"
             raise _CannotBeCalledError(msg)
-        problem = _dry_run()[name]
+        problem = failure or results[name]
         if problem:
             raise RuntimeError(problem)
         return True
@@ -1372,19 +1373,19 @@ _PROBES.update({name: _in_dry_run(name) for name in tiny_dry_run.NAMES})
 
 
 @cache
-def _dry_run() -> dict[str, str]:
+def _dry_run() -> tuple[dict[str, str], str]:
+    """Return what did not work by name, and why there are no results if the process failed."""
+    if importlib.util.find_spec("triton") is None:
+        return {}, "triton is not installed"
     env = {name: value for name, value in os.environ.items() if not name.startswith("ROCSOLID_")}
-    done = subprocess.run(  # noqa: S603 - our own program
-        tiny_dry_run.command(), env=env, capture_output=True, text=True, check=False, timeout=_DRY_RUN_S
-    )
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program
+            tiny_dry_run.command(), env=env, capture_output=True, text=True, check=False, timeout=_DRY_RUN_S
+        )
+    except subprocess.TimeoutExpired:
+        return {}, f"a tiny dry run did not end within {_DRY_RUN_S:.0f} s"
     results = tiny_dry_run.read_output(done.stdout)
-    if not results:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        if "C++ compiler" in last:
-            msg = "a dry run needs a C++ compiler"
-            raise _CannotBeCalledError(msg)
-        raise RuntimeError(last)
-    return results
+    return results, "" if results else (done.stderr.strip().splitlines() or ["a tiny dry run failed"])[-1]
 
 
 # The pretended GPU of a dry run.
