@@ -32,6 +32,7 @@ from typing import Any, Final
 from unittest import mock
 
 from rocsolid.model.probed_name import ProbedName
+from rocsolid.model.release import compare
 from rocsolid.torchapi.pretend import tiny_dry_run
 from rocsolid.torchapi.private_api import PrivateName, all_private_names
 
@@ -500,11 +501,14 @@ def _sync_error(module: Any) -> object:
 @_probes("torch.cuda.graphs.graph.__enter__", "torch.cuda.graphs.graph.__exit__", "torch.cuda.graphs.graph.stream_ctx")
 def _graph_block(_: Any) -> object:
     """In a `torch.cuda.graph` block compiles are refused, and a capture that cannot be ended leaves the stream as it was."""
-    return _in_graph_block()
+    import torch
+
+    refused, streams_left = _in_graph_block()
+    return streams_left == 1 and (refused or compare(torch.__version__, "2.14") >= 0)  # then torch itself refuses
 
 
 @cache
-def _in_graph_block() -> bool:
+def _in_graph_block() -> tuple[bool, int]:
     import torch
 
     from rocsolid.errors import CompileInCaptureError
@@ -545,7 +549,9 @@ def _in_graph_block() -> bool:
                 compiled(torch.ones(1))
         except CompileInCaptureError:
             refused = True
-    return refused and len(left) == 1
+        except RuntimeError:  # of `capture_end`
+            pass
+    return refused, len(left)
 
 
 @_probes("torch.utils._pytree.tree_leaves")
@@ -709,24 +715,24 @@ def _refused_mode(_: Any) -> object:
     return [a.how for a in attempts] == ["mode='reduce-overhead'", "options['triton.cudagraphs']"]
 
 
-@_probes("torch._inductor.compile_fx.create_compiler_config_extra")
-def _config_extra(create: Any) -> object:
-    import torch._inductor.config as inductor
-
-    read = []
-    for enabled in (True, False):
-        with inductor.patch({"triton.cudagraphs": enabled}):
-            read.append(_read_extra(create).cudagraphs.value)
-    return read == [True, False]
-
-
-def _read_extra(create: Any) -> Any:
+@_probes("torch._inductor.cudagraph_utils.CUDAGraphPolicy")
+def _graph_policy(_: Any) -> object:
+    """Torch asks the policy before it wraps compiled code in a graph, also where an annotation requested the graph."""
     import torch
-    import torch._inductor.config as inductor
 
-    graph = torch.fx.symbolic_trace(lambda x: x + 1)
-    arguments: dict[str, Any] = {"config": inductor, "gm": graph}
-    return create(*(arguments.get(name) for name in inspect.signature(create).parameters))
+    from rocsolid.torchapi.config.pins import Attempt, Pins, pin
+
+    attempts: list[Attempt] = []
+    torch._dynamo.reset()
+    unpin = pin(Pins(forced={"inductor.triton.cudagraphs": False}, suggested={}, on_refused=attempts.append))
+    try:
+        annotated = torch._dynamo.override_cudagraphs(fwd=True)(lambda x: torch.mm(x, x))
+        with torch.no_grad():
+            torch.compile(annotated)(torch.ones(2, 2))
+    finally:
+        unpin()
+        torch._dynamo.reset()
+    return "annotation" in [a.how for a in attempts]
 
 
 @_probes("torch._inductor.cudagraph_trees.cudagraphify_impl")

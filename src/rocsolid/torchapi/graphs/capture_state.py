@@ -21,14 +21,15 @@ from rocsolid.torchapi.private_api import AttributePatch, compiler_imported, pri
 from rocsolid.torchapi.user_frames import is_torch_file
 
 _NOT_REFUSED = "rs.guard: a compile inside the user's own torch.cuda.graph block is not refused"
-_ENTER = private_name("torch.cuda.graphs", "graph.__enter__", "2.4..", without=_NOT_REFUSED)
-_EXIT = private_name("torch.cuda.graphs", "graph.__exit__", "2.4..", without=_NOT_REFUSED)
+# From 2.14 on torch itself refuses the compile, and from 2.15 on it leaves the stream of a failed capture.
+_ENTER = private_name("torch.cuda.graphs", "graph.__enter__", "2.4..2.13", without=_NOT_REFUSED)
+_EXIT = private_name("torch.cuda.graphs", "graph.__exit__", "2.4..2.14", without=_NOT_REFUSED)
 _STREAM = private_name(
     "torch.cuda.graphs",
     "graph.stream_ctx",
-    "2.4..",
+    "2.4..2.14",
     of_instances=True,
-    without="rs.guard: after a failed capture in a torch.cuda.graph block, its stream stays current (up to torch 2.14)",
+    without="rs.guard: after a failed capture in a torch.cuda.graph block, its stream stays current",
 )
 _SYNC_ERROR = private_name(
     "torch._C",
@@ -233,12 +234,16 @@ def _reading_raises(torch: ModuleType) -> bool:
 
 
 def refuse_compiles_in_captures() -> Callable[[], None]:
-    """Make every `torch.cuda.graph` block refuse compiles. Returns a function that undoes it."""
+    """Make every `torch.cuda.graph` block refuse compiles, where torch does not. Returns a function that undoes it."""
     patches: list[AttributePatch] = []
 
     def attach(_module: ModuleType) -> None:
-        if _ENTER.find() is not None and _EXIT.find() is not None:
-            patches.extend(filter(None, (_ENTER.patch(_wrap_enter), _EXIT.patch(_wrap_exit))))
+        import torch
+
+        needed = {name for name in (_ENTER, _EXIT) if name.releases.holds(torch.__version__)}
+        if all(name.find() is not None for name in needed):
+            wraps = {_ENTER: _wrap_enter, _EXIT: _wrap_exit}
+            patches.extend(filter(None, (name.patch(wraps[name]) for name in (_ENTER, _EXIT) if name in needed)))
 
     cancel_import_hook = when_imported(_ENTER.module, attach)
 
