@@ -5,6 +5,10 @@ two reasons. It stores traces by the function's name and line only, so another m
 every guard that compares an object by its address (functions, classes and modules): if such an object is replaced, the old code is
 still used. Here the caller chooses the folder, one per model. The names of the dropped guards are returned, so that the caller can
 compare descriptions of the objects: see `describe_object`.
+
+`torch.compiler.precompile` (2.14 and later) is no replacement: it records the operators of one call with `make_fx`, without guards, so
+a changed attribute of the model changes nothing (tried with 2.15.0: old results), and another shape raises. 2.15 contains the parts of
+a capture with Dynamo's guards that also names the dropped ones (`torch/_dynamo/precompile_package.py`); nothing public uses them yet.
 """
 
 import builtins
