@@ -128,9 +128,12 @@ def test_the_parts_are_all_tests() -> None:
         assert sum(name == part or name.startswith(f"{part}/") for part in parts) == 1
 
 
-def plant(folder: Path, version: str, config: str) -> Path:
-    for owner in ("_inductor", "_dynamo", "_functorch", "compiler", "fx/experimental"):
+def plant(folder: Path, version: str, config: str, public: str = "", stub: str = "") -> Path:
+    for owner in ("_inductor", "_dynamo", "_functorch", "_C", "compiler", "fx/experimental"):
         (folder / owner).mkdir(parents=True)
+    (folder / "compiler/__init__.py").write_text(f"__all__ = ['compile', {public}]\n")
+    (folder / "_inductor/hidden.py").write_text(f"__all__ = ['not_public_{version[-3]}']\n")
+    (folder / "_C/__init__.pyi").write_text(stub)
     (folder / "version.py").write_text(f"__version__ = '{version}'\n")
     (folder / "_inductor/config.py").write_text("import os\nimport torch\n" + config)
     (folder / "_inductor/__init__.py").write_text(
@@ -141,12 +144,16 @@ def plant(folder: Path, version: str, config: str) -> Path:
 
 
 def test_the_comparison_names_what_the_catalogue_lacks(tmp_path: Path) -> None:
-    old = plant(tmp_path / "old", "2.98.0", "kept = 1\nchanged = 1\ngone = True\nmax_autotune = False\n")
+    settings = "kept = 1\nchanged = 1\ngone = True\nmax_autotune = False\n"
+    stub = "def _storage_Use_Count(storage): ...\ndef _len_torch_dispatch_stack() -> int: ...\n"
+    old = plant(tmp_path / "old", "2.98.0", settings, "'old_name'", stub)
     new = plant(
         tmp_path / "new",
         "2.99.0",
         "kept = 1\nchanged = 2\nbrand_new = os.environ.get('TORCHINDUCTOR_BRAND_NEW') == '1'\n"
         "numerics = 'default'\nmax_autotune = bool(torch.version.hip)\n",
+        "'precompile'",
+        stub.partition("\n")[2],
     )
 
     lines = list(compare_torch.differences(compare_torch.read(old), compare_torch.read(new)))
@@ -159,3 +166,8 @@ def test_the_comparison_names_what_the_catalogue_lacks(tmp_path: Path) -> None:
     assert "  inductor.max_autotune: False, on ROCm False -> True" in lines
     assert "  * TORCHINDUCTOR_BRAND_NEW" in lines
     assert any(line.startswith("  reduce-overhead: ") for line in lines)
+    new_names, removed = lines.index("\nnew public names (1)"), lines.index("\nremoved public names (1)")
+    assert lines[new_names + 1] == "  torch.compiler.precompile"
+    assert lines[removed + 1] == "  torch.compiler.old_name"
+    gone = [line for line in lines if line.startswith("  torch._C.")]
+    assert [line.partition(":")[0] for line in gone] == ["  torch._C._storage_Use_Count"]
