@@ -71,6 +71,7 @@ class PrivateName:
         try:
             return self._resolve()
         except (ImportError, AttributeError) as error:
+            self._log_once()  # the error may become part of a result
             builds = f"torch {self.releases}{', built with CUDA or ROCm' if self.gpu_builds_only else ''}"
             if self._expected():
                 hint = f"official builds of {builds} have it, so yours is changed or too new for this rocsolid"
@@ -95,8 +96,8 @@ class PrivateName:
     def find(self) -> Any:
         """Return the object, or None; where the name should exist and does not, log once what is lost."""
         try:
-            return self.get()
-        except UnsupportedTorchError:
+            return self._resolve()
+        except (ImportError, AttributeError):
             self._log_once()
             return None
 
@@ -127,8 +128,8 @@ class PrivateName:
     def exists(self) -> bool:
         """Return whether the installed torch has the name."""
         try:
-            self.get()
-        except UnsupportedTorchError:
+            self._resolve()
+        except (ImportError, AttributeError):
             return False
         return True
 
@@ -165,7 +166,10 @@ _logged: Final[set[PrivateName]] = set()
 def private_name(module: str, name: str, releases: str, *, without: str, **kind: bool) -> PrivateName:
     """Declare a private name; `releases` is a span of torch releases such as `2.9..` or `2.12..2.15`."""
     declared = PrivateName(module=module, name=name, releases=span(releases), without=without, **kind)
-    return _declared.setdefault(str(declared), declared)
+    if _declared.setdefault(str(declared), declared) is not declared:
+        msg = f"{declared} is declared twice: import its declaration"
+        raise ValueError(msg)
+    return declared
 
 
 def all_private_names() -> tuple[PrivateName, ...]:

@@ -11,23 +11,35 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Final
 
+from rocsolid.torchapi.dynamo.compile_events import CALL_BACKEND
 from rocsolid.torchapi.dynamo.compile_hooks import frames_up
+from rocsolid.torchapi.inductor.compiler_startup import COMPILE_FX
+from rocsolid.torchapi.inductor.lowering import AUTOTUNING, LOAD_BY_KEY
 from rocsolid.torchapi.private_api import PrivateName, private_name
 
 _NOT_REPORTED: Final = "rs.compile, rocsolid compiles: that a compile is {} is not reported"
 
 
-def _phase(module: str, name: str, phase: str, function: str = "") -> tuple[tuple[str, str], tuple[PrivateName, str]]:
-    """Return the file (inside torch) and function of a phase, and its private name and text; `function` is inside of the named one."""
-    declared = private_name(f"torch.{module}", name, "2.9..", without=_NOT_REPORTED.format(phase.partition(" {")[0]))
-    return (module.replace(".", "/") + ".py", function or declared.attribute), (declared, phase)
+_Phase = tuple[tuple[str, str], tuple[PrivateName, str]]
+
+
+def _phase(module: str, name: str, phase: str, function: str = "") -> _Phase:
+    """Declare the function of a phase; `function` is a function inside of it."""
+    without = _NOT_REPORTED.format(phase.partition(" {")[0])
+    return _phase_of(private_name(f"torch.{module}", name, "2.9..", without=without), phase, function)
+
+
+def _phase_of(declared: PrivateName, phase: str, function: str = "") -> _Phase:
+    """Return the file (inside torch) and the function of a phase, and its private name and text."""
+    file = declared.module.removeprefix("torch.").replace(".", "/") + ".py"
+    return (file, function or declared.attribute), (declared, phase)
 
 
 _SELECT, _RUNTIME = "_inductor.select_algorithm", "_inductor.runtime.triton_heuristics"
 _PHASES: Final[Mapping[tuple[str, str], tuple[PrivateName, str]]] = dict(
     (
         _phase(_SELECT, "AlgorithmSelectorCache.benchmark_choices", "autotuning {choices}"),
-        _phase(_SELECT, "AlgorithmSelectorCache.do_autotuning", "autotuning"),
+        _phase_of(AUTOTUNING, "autotuning"),
         _phase(_SELECT, "TritonTemplateCaller.precompile", "compiling autotune choices"),
         _phase(_SELECT, "AlgorithmSelectorCache.make_precompile_fn", "waiting for autotune choices", "wait_on_futures"),
         _phase("_inductor.autotune_process", "BenchmarkRequest.benchmark", "autotuning in a child process"),
@@ -38,16 +50,16 @@ _PHASES: Final[Mapping[tuple[str, str], tuple[PrivateName, str]]] = dict(
         _phase("_inductor.async_compile", "AsyncCompile._wait_futures", "waiting for compile workers"),
         _phase("_inductor.cpp_builder", "run_compile_cmd", "compiling C++"),
         _phase("_inductor.cpp_builder", "CppBuilder.build", "compiling C++"),
-        _phase("_inductor.codecache", "PyCodeCache.load_by_key_path", "loading generated code"),
+        _phase_of(LOAD_BY_KEY, "loading generated code"),
         _phase("_inductor.graph", "GraphLowering.codegen", "generating code"),
         _phase("_inductor.scheduler", "Scheduler.fuse_nodes", "fusing kernels"),
         _phase("_inductor.graph", "GraphLowering.run", "lowering the graph (Inductor)"),
         _phase("_inductor.fx_passes.post_grad", "post_grad_passes", "running graph passes (Inductor)"),
         _phase("_inductor.fx_passes.joint_graph", "joint_graph_passes", "running graph passes (Inductor)"),
-        _phase("_inductor.compile_fx", "compile_fx", "compiling with Inductor"),
+        _phase_of(COMPILE_FX, "compiling with Inductor"),
         _phase("_functorch.aot_autograd", "aot_module_simplified", "tracing forward and backward (AOTAutograd)"),
         _phase("_dynamo.symbolic_convert", "InstructionTranslatorBase.run", "tracing the function (Dynamo)"),
-        _phase("_dynamo.output_graph", "OutputGraph.call_user_compiler", "calling the backend"),
+        _phase_of(CALL_BACKEND, "calling the backend"),
     )
 )
 

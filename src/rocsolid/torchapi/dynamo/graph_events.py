@@ -12,9 +12,9 @@ from rocsolid.torchapi.private_api import private_name
 INSTRUCTION = private_name(
     "torch._dynamo.symbolic_convert",
     "InstructionTranslatorBase.current_instruction",
-    "2.4..",
+    "2.4..2.12",  # later releases record the columns of frames
     of_instances=True,
-    without="rocsolid breaks: no caret under the expression, up to torch 2.12",
+    without="rocsolid breaks: no caret under the expression",
 )
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')

@@ -63,7 +63,7 @@ _NEEDED: Final = (
 )
 _SHOWN = "rs.optimize: torch's warnings about traces that cannot be kept are shown"
 _FILTERED_MESSAGES: Final = {  # by logger: a part of the messages that are hidden
-    hidden.module: hidden.name
+    hidden.module: hidden
     for hidden in (
         _DROPPED,
         # For example after the code was edited; Dynamo then traces again.
@@ -95,8 +95,9 @@ def saving_traces(function: Any, folder: Path, saved: Mapping[str, bytes]) -> It
         (folder / key).mkdir()
         (folder / key / _ENTRY_FILE).write_bytes(entry)
     log_filter = _TraceLogFilter()
-    for name in _FILTERED_MESSAGES:
-        logging.getLogger(name).addFilter(log_filter)
+    for name, hidden in _FILTERED_MESSAGES.items():
+        if not hidden.is_closed():
+            logging.getLogger(name).addFilter(log_filter)
     converters, module_name = _Converters(function.__code__), function.__module__
     patches = (
         _PATH_PREFIX.patch(lambda _: lambda: str(folder)),
@@ -193,7 +194,8 @@ class _TraceLogFilter(logging.Filter):
         self.names: list[str] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if _FILTERED_MESSAGES[record.name] not in str(record.msg):
+        hidden = _FILTERED_MESSAGES[record.name]
+        if hidden.name not in str(record.msg):
             return True
         if record.name == _DROPPED.module and isinstance(record.args, tuple):
             self.names.append(str(record.args[-1]))

@@ -28,11 +28,13 @@ _TRITON_KEY = private_name(
     "2.7..",
     without=_SLOW_START.format("because Triton is hashed after the imports"),
 )
-_COMPILE_FX = private_name(
+COMPILE_FX = private_name(
     "torch._inductor.compile_fx",
     "compile_fx",
     "2.4..",
-    without=_SLOW_START.format("because the compiler is imported at the first call"),
+    without=_SLOW_START.format(
+        "because the compiler is imported at the first call, and this phase of a compile is not named"
+    ),
 )
 _LAZY_MODULE: Final = "networkx"
 
@@ -47,7 +49,7 @@ def preload_compiler() -> threading.Thread | None:
         )
         thread.start()
     with contextlib.suppress(Exception), lazily_imported(_LAZY_MODULE):  # a broken compiler is reported when it is used
-        _COMPILE_FX.find()
+        COMPILE_FX.find()
     return thread
 
 

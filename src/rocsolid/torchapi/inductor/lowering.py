@@ -7,7 +7,7 @@ import ast
 import contextlib
 import re
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from rocsolid.torchapi.private_api import private_name
 _GRAPH = private_name(
     "torch._inductor.graph", "GraphLowering.compile_to_module", "2.11..", without="rocsolid dryrun: does not run"
 )
-_NO_CUDAGRAPHS = 'rocsolid dryrun: workloads with mode="reduce-overhead" are not traced'
+_NO_CUDAGRAPHS = 'rocsolid dryrun: mode="reduce-overhead" is traced like mode="default"'
 _CUDAGRAPHS = private_name("torch._inductor.output_code", "cudagraph_post_compile", "2.11..", without=_NO_CUDAGRAPHS)
 _PARTITIONS = private_name(
     "torch._inductor.output_code", "cudagraph_partition_post_compile", "2.11..", without=_NO_CUDAGRAPHS
@@ -45,15 +45,15 @@ _UNSAFE_NODE = private_name(
     "2.11..",
     without="rocsolid dryrun: operators that torch never captures are not named",
 )
-_NO_AUTOTUNING = "rocsolid dryrun: max_autotune is not traced"
+_NO_AUTOTUNING = "rocsolid dryrun: max_autotune is not traced (in a compile, this phase is not named)"
 _TEMPLATE = private_name("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.11..", without=_NO_AUTOTUNING)
-_AUTOTUNING = private_name(
+AUTOTUNING = private_name(
     "torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.11..", without=_NO_AUTOTUNING
 )
 _LOAD = private_name(
     "torch._inductor.codecache", "PyCodeCache.load", "2.11..", without="rocsolid dryrun: kernels are not compiled"
 )
-_LOAD_BY_KEY = private_name(
+LOAD_BY_KEY = private_name(
     "torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.11..", without=_NO_AUTOTUNING
 )
 _PRECOMPILE = private_name(
@@ -146,13 +146,17 @@ def record_lowering(on_graph: Callable[[Any], None]) -> LoweringRecord:
     return record
 
 
-def mode_options(mode: str) -> dict[str, Any]:
-    """Return the options that a mode of torch.compile sets."""
-    return modes.mode_options(mode, dynamic=None)
+def compile_options(mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for `torch.compile`: those that the mode sets, and the given ones."""
+    chosen = {**modes.mode_options(mode, dynamic=None), **options}
+    if not all(name.find() is not None for name in (_CUDAGRAPHS, _PARTITIONS)):  # torch would capture
+        chosen.pop("triton.cudagraphs", None)
+    return chosen
 
 
 def load_kernel(function: str, source: str) -> Any:
     """Return the autotuner object of a generated kernel, with the configurations that it would try."""
+    _PRECOMPILE.get()  # here, because the processes that compile report errors by kernel only
     return getattr(_LOAD.get()(source), function)
 
 
@@ -347,13 +351,13 @@ def _replace_autotuning(record: LoweringRecord) -> None:
         record.searches.append(LoweredSearch(op=name, shapes=shapes, names=[c.name for c in choices], tuners=tuners))
         return {c: 2.0 if isinstance(c, template) else 1.0 for c in choices}
 
-    _AUTOTUNING.patch(lambda _: do_autotuning)
+    AUTOTUNING.patch(lambda _: do_autotuning)
 
 
 def _template_loader(choice: Any) -> Callable[[], Any]:
     def load() -> Any:
         request = choice.bmreq
-        module = _LOAD_BY_KEY.get()(request.module_cache_key, request.module_path)
+        module = LOAD_BY_KEY.get()(request.module_cache_key, request.module_path)
         return getattr(module, request.kernel_name)
 
     return load
