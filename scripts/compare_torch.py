@@ -4,7 +4,8 @@
     python scripts/compare_torch.py /path/to/old/site-packages/torch /path/to/new/site-packages/torch
 
 Compares the config entries with their defaults (also those of a ROCm build), the environment variables that the Python files read, the
-modes of torch.compile, and the private names that rocsolid uses. Nothing of torch is imported. Small wheels:
+modes of torch.compile, the public names, and the private names that rocsolid uses, those of torch._C by torch's own stubs and uses.
+Nothing of torch is imported. Small wheels:
 
     pip download --no-deps --only-binary=:all: --platform macosx_14_0_arm64 --python-version 3.11 torch==2.15.0
 """
@@ -14,7 +15,7 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from rocsolid.torchapi.private_api import PrivateName
 READ_VARIABLE = re.compile(
     r"""(?:environ(?:\.get)?\s*[\[(]|getenv\s*\(|get_tristate_env\s*\(|env_name_\w+\s*=)\s*\(?\s*["']([A-Z][A-Z0-9_]{3,})["']"""
 )
+WORD = re.compile(r"\b[A-Za-z_]\w+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,7 @@ class Release:
     variables: frozenset[str]
     modes: dict[str, str]
     names: dict[str, bool]  # private names that rocsolid uses, and whether the source has them
+    public: frozenset[str]  # what public modules list in __all__
 
 
 def main() -> None:
@@ -55,7 +58,7 @@ def unpacked(path: Path, folder: Path) -> Path:
         return path
     with zipfile.ZipFile(path) as wheel:
         wheel.extractall(
-            folder, [name for name in wheel.namelist() if name.startswith("torch/") and name.endswith(".py")]
+            folder, [name for name in wheel.namelist() if name.startswith("torch/") and name.endswith((".py", ".pyi"))]
         )
     return folder / "torch"
 
@@ -68,6 +71,8 @@ def read(torch: Path) -> Release:
     (plain,) = read_configs(torch, [{}], build)
     (rocm,) = read_configs(torch, [{}], Build(version=version[1], hip="7.2.0"))
     text = {file: file.read_text(encoding="utf-8", errors="replace") for file in torch.rglob("*.py")}
+    stubs = (file.read_text(encoding="utf-8", errors="replace") for file in torch.rglob("*.pyi"))
+    words = frozenset(word for source in (*text.values(), *stubs) for word in WORD.findall(source))
     return Release(
         version=version[1],
         settings={name: entry.value for name, entry in plain.items()},
@@ -75,9 +80,31 @@ def read(torch: Path) -> Release:
         variables=frozenset(found for source in text.values() for found in READ_VARIABLE.findall(source)),
         modes=modes(text.get(torch / "_inductor/__init__.py", "")),
         names={
-            str(name): in_source(name, torch) for name in load_all_names() if not name.module.startswith("torch._C")
+            str(name): in_source(name, torch, words) for name in load_all_names() if name.module.startswith("torch")
         },
+        public=frozenset(
+            f"{module}.{name}"
+            for file, source in text.items()
+            for module in public_module(file, torch)
+            for name in listed(source)
+        ),
     )
+
+
+def public_module(file: Path, torch: Path) -> list[str]:
+    """The name of a module, if every part of it is public."""
+    parts = ["torch", *file.relative_to(torch).with_suffix("").parts]
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    return [] if any(part.startswith("_") for part in parts) else [".".join(parts)]
+
+
+def listed(source: str) -> Iterator[str]:
+    """The names in the lists that a module assigns or adds to `__all__`."""
+    for node in ast.parse(source).body if "__all__" in source else ():
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            elements = getattr(getattr(node, "value", None), "elts", ())
+            yield from (str(element.value) for element in elements if isinstance(element, ast.Constant))
 
 
 def modes(source: str) -> dict[str, str]:
@@ -96,10 +123,17 @@ def modes(source: str) -> dict[str, str]:
     return {}
 
 
-def in_source(name: PrivateName, torch: Path) -> bool:
-    """Whether the module's source contains the name: a quick look, which the probes of the installed release confirm."""
+def in_source(name: PrivateName, torch: Path, words: Collection[str]) -> bool:
+    """Whether the source contains the name: a quick look, which the probes of the installed release confirm.
+
+    The names of the C++ part are looked for in all files: in its stubs, or where torch uses them.
+    """
+    if name.module.startswith("torch._C") and not name.text:
+        return name.attribute in words
     path = torch.joinpath(*name.module.split(".")[1:])
     files = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()]
+    if name.text and path.is_dir():  # a text of a package may be in any of its files
+        files = list(path.rglob("*.py"))
     wanted = name.name if name.text else name.attribute
     return any(wanted in file.read_text(encoding="utf-8", errors="replace") for file in files)
 
@@ -124,6 +158,9 @@ def differences(old: Release, new: Release) -> Iterator[str]:
     for mode in sorted(old.modes.keys() | new.modes.keys()):
         if old.modes.get(mode) != new.modes.get(mode):
             yield f"  {mode}: {old.modes.get(mode)} -> {new.modes.get(mode)}"
+    for what, names in (("new", new.public - old.public), ("removed", old.public - new.public)):
+        yield f"\n{what} public names ({len(names)})"
+        yield from (f"  {name}" for name in sorted(names))
     yield "\nprivate names that the new source does not contain"
     for declared in load_all_names():
         gone = old.names.get(str(declared), False) and not new.names[str(declared)]

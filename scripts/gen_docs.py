@@ -1,4 +1,4 @@
-"""Write the documentation pages that are generated from declarations; with --check, only report outdated pages.
+"""Write the documentation pages and blocks that are generated from declarations; with --check, only report outdated ones.
 
 python scripts/gen_docs.py            # after a change in catalog/ or rules/
 python scripts/gen_docs.py --check    # in CI: exit 1 if a page is outdated, missing or left over
@@ -39,7 +39,8 @@ from rocsolid.report.proof_page import claims_page
 from rocsolid.report.reference_pages import evidence_list, problem_page, profile_page, rule_page, setting_page
 from rocsolid.rules.engine import all_rules
 from rocsolid.torchapi.config.upstream import known_releases, upstream
-from torch_matrix import matrix_page
+from rocsolid.torchapi.name_probes import load_all_names
+from torch_matrix import matrix_page, releases_line, releases_table
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDERS = ("rules", "settings", "problems", "profiles", "generated", "api", "api/types", "api/errors")
@@ -95,6 +96,7 @@ def main() -> None:
     args = parser.parse_args()
     wanted = {DOCS / name: with_note(name, text) for name, text in pages()}
     existing = {file for folder in FOLDERS for file in (DOCS / folder).glob("*.md")}
+    wanted |= dict(pages_with_blocks())
     stale = [f for f, text in wanted.items() if not f.exists() or f.read_text(encoding="utf-8") != text]
     left_over = sorted(existing - wanted.keys())
     if args.check:
@@ -310,6 +312,36 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "generated/zoo.md", zoo_page(json.loads(file.read_text(encoding="utf-8")) for file in zoos)
     yield "generated/torch-releases.md", matrix_page()
     yield "generated/contributing.md", contributing()
+
+
+def pages_with_blocks() -> Iterator[tuple[Path, str]]:
+    """Yield every page with blocks that are generated, between `<!-- begin NAME: ... -->` and `<!-- end NAME -->`."""
+    for name, blocks in BLOCKS.items():
+        text = (DOCS.parent / name).read_text(encoding="utf-8")
+        for block, write in blocks.items():
+            begin, end = f"<!-- begin {block}: written by scripts/gen_docs.py -->\n", f"<!-- end {block} -->"
+            before, found, rest = text.partition(begin)
+            _, ended, after = rest.partition(end)
+            if not (found and ended):
+                sys.exit(f"{name} has no block '{block}'")
+            text = f"{before}{begin}{write()}\n{end}{after}"
+        yield DOCS.parent / name, text
+
+
+def private_names() -> str:
+    """How many private names of torch rocsolid uses."""
+    names = load_all_names()
+    return (
+        f"rocsolid uses {len(names)} private names and texts of torch and Triton, of which no release has all. "
+        "Each is declared with the releases that have it, what is lost without it, and a probe that calls it on something tiny, "
+        "or sees torch call it, and checks what it did."
+    )
+
+
+BLOCKS = {  # of pages that are otherwise written by hand: by file, and by the name of the block
+    "README.md": {"releases": releases_line},
+    "docs/reference/support.md": {"releases": releases_table, "private names": private_names},
+}
 
 
 def decided_by() -> dict[str, str]:

@@ -11,6 +11,7 @@ again for the same commit, so an interrupted run continues where it stopped. An 
 import argparse
 import datetime as dt
 import json
+import re
 import subprocess
 import sys
 import time
@@ -205,6 +206,65 @@ def matrix_page() -> str:
             names = [f"- `{test}` at {part['commit']}" for part in parts.values() for test in part["failed"]]
             notes += ["", f"## Failed with {release}", "", *names]
     return "\n".join([*lines, *notes]) + "\n"
+
+
+def releases_table() -> str:
+    """What was run with each release, for docs/reference/support.md."""
+    lines = ["| torch | tests on the CPU | on a GPU |", "|---|---|---|"]
+    results, gpu = read_results()["releases"], run_on_gpu()
+    for release in RELEASES:
+        row = results.get(release)
+        on_cpu = "not run for this table yet"
+        if row is not None:
+            passed, skipped, failed = (sum(count(part)[i] for part in row["parts"].values()) for i in range(3))
+            parts = f"{len(row['parts'])} of {len(all_parts())} parts, " if missing_parts(row) else ""
+            last = max(part["date"] for part in row["parts"].values())
+            versions = f"{row['build']}, Triton {row['triton']}, Python {row['python']}"
+            on_cpu = f"{passed:,} passed, {skipped:,} skipped, {failed} failed ({parts}{versions}, {last})"
+        if release == ci_release():
+            on_cpu = f"CI runs every test with it; {on_cpu}"
+        on_gpu = f"{gpu['device']}, {gpu['torch']}" if gpu["torch"].startswith(release) else "not run"
+        lines.append(f"| {release} | {on_cpu} | {on_gpu} |")
+    return "\n".join(lines)
+
+
+def releases_line() -> str:
+    """The same in a line, for the README."""
+    from rocsolid.catalog.support import SUPPORTED_TORCH  # not installed where only the tests are run
+
+    results, gpu = read_results()["releases"], run_on_gpu()
+    failures = {r: sum(count(part)[2] for part in row["parts"].values()) for r, row in results.items()}
+    partly = [r for r in RELEASES if r in results and missing_parts(results[r])]
+    states = {
+        "every test that ran passed with": [r for r in RELEASES if failures.get(r) == 0],
+        "tests failed with": [f"{r} ({failures[r]})" for r in RELEASES if failures.get(r)],
+        "this table has no run yet of": [r for r in RELEASES if r not in results],
+        "some parts were not run with": partly,
+    }
+    said = "; ".join(f"{state} {', '.join(releases)}" for state, releases in states.items() if releases)
+    return (
+        f"- torch {SUPPORTED_TORCH}, Python 3.10 to 3.14, Linux. CI runs every test with {ci_release()} on the CPU. "
+        f"In [the table by release](docs/generated/torch-releases.md) {said}. "
+        f"On a GPU: {gpu['torch']} on one {gpu['device']} ([details](docs/reference/support.md))."
+    )
+
+
+def missing_parts(row: dict[str, Any]) -> bool:
+    """Whether parts of the tests have no result."""
+    return bool({*all_parts()} - {*row["parts"]})
+
+
+def ci_release() -> str:
+    """The release that `make test` uses."""
+    found = re.search(r"^TORCH \?= torch==(\S+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def run_on_gpu() -> dict[str, str]:
+    """The GPU, and the torch, of the stored measurements."""
+    record: dict[str, str] = json.loads((ROOT / "evidence/quiet-on-h200.json").read_text(encoding="utf-8"))
+    return record
 
 
 def count(part: dict[str, Any]) -> tuple[int, int, int]:

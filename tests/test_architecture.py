@@ -30,7 +30,7 @@ def test_layers_match_the_import_contract() -> None:
     assert contract
     layers = [set(re.findall(r"rocsolid\.(\w+)", line)) for line in contract[1].strip().splitlines()]
     drawn = [
-        set(re.findall(r"\b[a-z]+\b", re.split(r" {3,}", line)[0])) for line in TEXT.split("```")[1].splitlines()[1:]
+        set(re.findall(r"\b[a-z_]+\b", re.split(r" {3,}", line)[0])) for line in TEXT.split("```")[1].splitlines()[1:]
     ]
 
     assert drawn == layers

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import compare_torch
+import gen_docs
 import torch_matrix
 from rocsolid.catalog.chips import TRITON_RELEASES
 from rocsolid.catalog.support import SUPPORTED_TORCH
@@ -128,9 +129,12 @@ def test_the_parts_are_all_tests() -> None:
         assert sum(name == part or name.startswith(f"{part}/") for part in parts) == 1
 
 
-def plant(folder: Path, version: str, config: str) -> Path:
-    for owner in ("_inductor", "_dynamo", "_functorch", "compiler", "fx/experimental"):
+def plant(folder: Path, version: str, config: str, public: str = "", stub: str = "") -> Path:
+    for owner in ("_inductor", "_dynamo", "_functorch", "_C", "compiler", "fx/experimental"):
         (folder / owner).mkdir(parents=True)
+    (folder / "compiler/__init__.py").write_text(f"__all__ = ['compile', {public}]\n")
+    (folder / "_inductor/hidden.py").write_text(f"__all__ = ['not_public_{version[-3]}']\n")
+    (folder / "_C/__init__.pyi").write_text(stub)
     (folder / "version.py").write_text(f"__version__ = '{version}'\n")
     (folder / "_inductor/config.py").write_text("import os\nimport torch\n" + config)
     (folder / "_inductor/__init__.py").write_text(
@@ -141,12 +145,16 @@ def plant(folder: Path, version: str, config: str) -> Path:
 
 
 def test_the_comparison_names_what_the_catalogue_lacks(tmp_path: Path) -> None:
-    old = plant(tmp_path / "old", "2.98.0", "kept = 1\nchanged = 1\ngone = True\nmax_autotune = False\n")
+    settings = "kept = 1\nchanged = 1\ngone = True\nmax_autotune = False\n"
+    stub = "def _storage_Use_Count(storage): ...\ndef _len_torch_dispatch_stack() -> int: ...\n"
+    old = plant(tmp_path / "old", "2.98.0", settings, "'old_name'", stub)
     new = plant(
         tmp_path / "new",
         "2.99.0",
         "kept = 1\nchanged = 2\nbrand_new = os.environ.get('TORCHINDUCTOR_BRAND_NEW') == '1'\n"
         "numerics = 'default'\nmax_autotune = bool(torch.version.hip)\n",
+        "'precompile'",
+        stub.partition("\n")[2],
     )
 
     lines = list(compare_torch.differences(compare_torch.read(old), compare_torch.read(new)))
@@ -159,3 +167,55 @@ def test_the_comparison_names_what_the_catalogue_lacks(tmp_path: Path) -> None:
     assert "  inductor.max_autotune: False, on ROCm False -> True" in lines
     assert "  * TORCHINDUCTOR_BRAND_NEW" in lines
     assert any(line.startswith("  reduce-overhead: ") for line in lines)
+    new_names, removed = lines.index("\nnew public names (1)"), lines.index("\nremoved public names (1)")
+    assert lines[new_names + 1] == "  torch.compiler.precompile"
+    assert lines[removed + 1] == "  torch.compiler.old_name"
+    gone = [line for line in lines if line.startswith("  torch._C.")]
+    assert [line.partition(":")[0] for line in gone] == ["  torch._C._storage_Use_Count"]
+
+
+def test_a_block_of_a_page_is_written_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "README.md"
+    begin, end = "<!-- begin numbers: written by scripts/gen_docs.py -->", "<!-- end numbers -->"
+    page.write_text(f"# Title\n{begin}\nabout 130\n{end}\nBy hand.\n")
+    monkeypatch.setattr(gen_docs, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(gen_docs, "BLOCKS", {"README.md": {"numbers": lambda: "165 names"}})
+
+    ((file, text),) = gen_docs.pages_with_blocks()
+
+    assert (file, text) == (page, f"# Title\n{begin}\n165 names\n{end}\nBy hand.\n")
+    page.write_text("# Title\nabout 130\n")
+    with pytest.raises(SystemExit, match="has no block 'numbers'"):
+        list(gen_docs.pages_with_blocks())
+
+
+def test_the_readme_says_what_the_matrix_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = {"passed": 3000, "skipped": {"no GPU": 2}, "failed": [], "date": "2026-11-18"}
+    rows = {
+        "2.9.1": {"build": "2.9.1+cpu", "triton": "3.5.1", "python": "3.11.7", "parts": {"tests/a": part}},
+        "2.15.0": {
+            "build": "2.15.0+cu132",
+            "triton": "3.9.0",
+            "python": "3.11.7",
+            "parts": {"tests/a": part, "tests/b": {**part, "failed": ["tests/b/test_c.py::test_d"]}},
+        },
+    }
+    results = tmp_path / "torch-matrix.json"
+    results.write_text(json.dumps({"releases": rows}))
+    monkeypatch.setattr(torch_matrix, "RESULTS", results)
+    monkeypatch.setattr(torch_matrix, "all_parts", lambda: ["tests/a", "tests/b"])
+
+    line, table = torch_matrix.releases_line(), torch_matrix.releases_table()
+
+    assert "every test that ran passed with 2.9.1;" in line
+    assert "tests failed with 2.15.0 (1);" in line
+    assert "some parts were not run with 2.9.1." in line
+    assert (
+        "| 2.9.1 | 3,000 passed, 2 skipped, 0 failed (1 of 2 parts, 2.9.1+cpu, Triton 3.5.1, Python 3.11.7, 2026-11-18) |"
+        in table
+    )
+    assert (
+        "| 2.15.0 | 6,000 passed, 4 skipped, 1 failed (2.15.0+cu132, Triton 3.9.0, Python 3.11.7, 2026-11-18) |"
+        in table
+    )
+    assert "| 2.12.1 | not run for this table yet | not run |" in table

@@ -94,7 +94,7 @@ def run_in_higher_precision(
     return NoReference(reason)
 
 
-class _HigherPrecision(DispatchMode):  # type: ignore[misc]
+class _HigherPrecision(DispatchMode):
     """Runs every operator on widened tensors."""
 
     def __init__(self, wide: torch.dtype, round_to: torch.dtype | None, seed: int) -> None:
@@ -131,8 +131,8 @@ class _HigherPrecision(DispatchMode):  # type: ignore[misc]
                 result = function(*wide_args, **wide_kwargs)
         return ReferenceRun(result_leaves(result), self._wide, tuple(self._notes), self)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator on widened tensors."""
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self._remember(self._run_random(func, args, kwargs))
         written = written_arguments(func, args, kwargs)

@@ -15,6 +15,7 @@ import torch
 from tests.prove.fake_gpu import FakeGpu, fake_gpu
 from tests.support import make_env
 
+from rocsolid import new_torch
 from rocsolid.catalog.capture_rules import CAPTURE_RULES
 from rocsolid.catalog.chips import chip
 from rocsolid.catalog.problems import all_problems, problem
@@ -26,7 +27,7 @@ from rocsolid.model.proof import Claim, ClaimResult, ClaimVerdict
 from rocsolid.model.setting import Condition
 from rocsolid.numerics import error_limit, relative_error
 from rocsolid.ops.shipped import references
-from rocsolid.probe import active_programs, private_names
+from rocsolid.probe import active_programs
 from rocsolid.probe.quick_facts import quick_environment
 from rocsolid.prove import check as check_module
 from rocsolid.prove import costs, facts, gpu, problems, runtime, settings
@@ -110,7 +111,7 @@ def private_name(monkeypatch: pytest.MonkeyPatch) -> list[ClaimVerdict]:
     class Failed:
         name, problem = "torch._x", "it returned 3"
 
-    monkeypatch.setattr(private_names, "probe_private_names", lambda: ((Failed(),), ""))
+    monkeypatch.setattr(new_torch, "probe_private_names", lambda: ((Failed(),), ""))
     return [verdict_of(facts.private_names(Task(claims=(), argument="", env=CPU)))]
 
 

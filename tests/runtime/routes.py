@@ -36,8 +36,7 @@ if ARGS.pretend_rocm:
 
 import torch._dynamo  # noqa: E402
 import torch._inductor.graph as graph_module  # noqa: E402
-from torch._inductor import compile_fx as compile_fx_module  # noqa: E402
-from torch._inductor import config  # noqa: E402
+from torch._inductor import config, output_code  # noqa: E402
 from torch._inductor.compile_fx import compile_fx as compile_fx_early  # noqa: E402
 
 import rocsolid as rs  # noqa: E402
@@ -67,25 +66,27 @@ def current_settings() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
-    """Record the settings that the compiler has when it lowers a graph and when it decides about CUDA graphs."""
-    init, extra = graph_module.GraphLowering.__init__, compile_fx_module.create_compiler_config_extra
+    """Record the settings that the compiler has when it lowers a graph, and whether it would capture it."""
+    init, post_compile = graph_module.GraphLowering.__init__, output_code.CompiledFxGraph.post_compile
 
     def recording_init(self: Any, *args: Any, **kwargs: Any) -> None:
         OBSERVED.append(current_settings())
         init(self, *args, **kwargs)
 
-    def recording_extra(*args: Any, **kwargs: Any) -> Any:
-        compiler_config = extra(*args, **kwargs)
-        OBSERVED.append({**current_settings(), "captures": bool(compiler_config.cudagraphs.value)})
-        return compiler_config
+    def recording_post_compile(compiled: Any, *args: Any, **kwargs: Any) -> Any:
+        policy = getattr(config, "cudagraph_policy", None)
+        requested = compiled.cudagraph_info is not None or compiled.disabled_cudagraphs_reason
+        captures = bool(requested) and (policy is None or policy.should_wrap(compiled))
+        OBSERVED.append({**current_settings(), "captures": captures})
+        return post_compile(compiled, *args, **kwargs)
 
     graph_module.GraphLowering.__init__ = recording_init
-    compile_fx_module.create_compiler_config_extra = recording_extra
+    output_code.CompiledFxGraph.post_compile = recording_post_compile
     try:
         yield
     finally:
         graph_module.GraphLowering.__init__ = init
-        compile_fx_module.create_compiler_config_extra = extra
+        output_code.CompiledFxGraph.post_compile = post_compile
 
 
 ROUTES: dict[str, Callable[[], Any]] = {}
@@ -263,7 +264,6 @@ def guarded_state() -> dict[str, str]:
     patched = {
         "setattr": machinery.ConfigModule.__setattr__,
         "patch": machinery.ConfigModule.patch,
-        "extra": compile_fx_module.create_compiler_config_extra,
         "options": torch._TorchCompileInductorWrapper.apply_options,
         "graph": torch.cuda.graphs.graph.__enter__,
         "compile": torch.compile,

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -164,6 +165,40 @@ def test_config_caches_are_cleared_in_every_thread(config: Any) -> None:
 
 
 @pytest.mark.usefixtures("config")
+def test_while_graphs_are_forbidden_the_users_graph_policy_decides_about_everything_else() -> None:
+    utils: Any = pytest.importorskip("torch._inductor.cudagraph_utils")
+    if not hasattr(utils, "CUDAGraphPolicy"):
+        pytest.skip("torch has a cudagraph_policy from 2.12 on")
+    inductor: Any = pytest.importorskip("torch._inductor.config")
+    base: Any = utils.CUDAGraphPolicy
+
+    class Policy(base):  # type: ignore[misc]
+        def wrap_output(self, output_code: Any) -> Any:
+            return "wrapped", output_code
+
+    def policy() -> Any:
+        return inductor.cudagraph_policy
+
+    requested = SimpleNamespace(cudagraph_info=object(), disabled_cudagraphs_reason=None)
+    not_requested = SimpleNamespace(cudagraph_info=None, disabled_cudagraphs_reason=None)
+    with Guard(resolve("safe", rocm())) as guard:
+        ours = policy()
+        assert ours.should_wrap(not_requested)
+        assert not ours.should_wrap(requested)
+        assert ours.wrap_output("code") == "code"
+        with inductor.patch(cudagraph_policy=Policy()):
+            assert policy().wrap_output("code") == ("wrapped", "code")
+            assert not policy().should_wrap(requested)
+        with inductor.patch(cudagraph_policy=inductor.get_config_copy()["cudagraph_policy"]):
+            assert policy() is ours, "torch copies its settings, and compares the copies"
+            assert ours.wrap_output("code") == "code"
+    assert policy() is None
+    assert ours.should_wrap(requested), (
+        "a copy of the settings that torch kept forbids nothing after the guard has ended"
+    )
+    assert {i.how for i in guard.interventions} == {"annotation"}
+
+
 def test_the_cudagraphs_backend_is_refused_although_it_reads_no_config() -> None:
     import torch._inductor.cudagraph_trees as trees
 

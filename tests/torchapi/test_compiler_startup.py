@@ -14,7 +14,7 @@ from tests.support import run_python
 
 pytest.importorskip("torch")
 from rocsolid.torchapi.inductor import compiler_startup
-from rocsolid.torchapi.inductor.compiler_startup import lazily_imported, preload_compiler, without_pool_warmup
+from rocsolid.torchapi.inductor.compiler_startup import lazily_imported, preload_compiler
 
 pytestmark = pytest.mark.torch
 PROGRAM = """
@@ -90,14 +90,3 @@ def test_another_thread_gets_the_real_module(tmp_path: Path, monkeypatch: pytest
 def test_a_missing_module_raises_immediately() -> None:
     with lazily_imported("there_is_no_such_module"), pytest.raises(ModuleNotFoundError):
         __import__("there_is_no_such_module")
-
-
-def test_the_process_pool_is_not_started_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
-    async_compile = pytest.importorskip("torch._inductor.async_compile")
-    started: list[int] = []
-    monkeypatch.setattr(async_compile, "maybe_warm_pool", lambda: started.append(threading.get_ident()))
-    with without_pool_warmup():
-        async_compile.maybe_warm_pool()
-    assert not started
-    async_compile.maybe_warm_pool()
-    assert started

@@ -12,19 +12,19 @@ from rocsolid.torchapi.dispatch import DispatchMode, run_decomposed
 pytestmark = pytest.mark.torch
 
 
-class Names(DispatchMode):  # type: ignore[misc]
+class Names(DispatchMode):
     """Collects the operators that have a kernel of their own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self:
-            out = run_decomposed(func, args, kwargs or {})
+            out = run_decomposed(func, args, kwargs)
         if out is NotImplemented:
             self.names.append(func.name())
-            out = func(*args, **(kwargs or {}))
+            out = func(*args, **kwargs)
         return out
 
 

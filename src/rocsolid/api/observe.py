@@ -6,10 +6,10 @@ from typing import Any
 from rocsolid.errors import UsageError
 from rocsolid.model.compile_log import BreakReport, CompileLog
 from rocsolid.model.workload import Workload
+from rocsolid.new_torch import check_new_torch
 from rocsolid.observe.break_fix import with_fixes
 from rocsolid.observe.breaks import find_breaks
 from rocsolid.observe.recorder import CompileRecorder
-from rocsolid.probe.private_names import check_new_torch
 from rocsolid.torchapi.dynamo.compiled_function import is_compiled
 
 

@@ -20,6 +20,7 @@ from rocsolid.measure.load_workload import load_workload
 from rocsolid.model.progress import OnStep, Step, ignore_step
 from rocsolid.model.trace import TraceReport
 from rocsolid.model.workload import Workload
+from rocsolid.new_torch import check_new_torch
 
 _ROCPROF: Final = "rocprofv3"
 _MAX_PYTHON_CALLS: Final = 2_000_000  # recorded with stacks; each takes memory and an event of the trace
@@ -56,6 +57,7 @@ def profile_workload(
 
     Without a GPU, allocations are recorded, too.
     """
+    check_new_torch()
     on_step(Step(what="loading the workload", total=4, alike=False))
     workload = load_workload(workload) if isinstance(workload, str) else workload
     import torch

@@ -8,6 +8,7 @@ from rocsolid.errors import UnknownNameError, UsageError
 from rocsolid.model.plan import Plan
 from rocsolid.model.progress import OnStep, Step
 from rocsolid.model.verify_report import VerifyReport
+from rocsolid.new_torch import check_new_torch
 
 
 def verify(  # noqa: PLR0913 - all but three are keywords
@@ -74,6 +75,7 @@ def verify(  # noqa: PLR0913 - all but three are keywords
         ignore=tuple(ignore),
         selects=selects,
     )
+    check_new_torch()
     examples = to_examples(inputs)
     with steps_for(progress) as on_step:
         on_step(Step(what="running eager and the model in higher precision", total=3, alike=False))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from rocsolid.cli.fail_on import add_fail_on, drop_allowed, exit_code_of
 from rocsolid.cli.output import add_output, add_workload, check_workload, write
 from rocsolid.cli.render import render_breaks
+from rocsolid.torchapi.private_api import COMPILER_PACKAGES
 
 if TYPE_CHECKING:
     from rocsolid.model.compile_log import BreakReport
@@ -76,7 +77,7 @@ def _report(args: argparse.Namespace) -> "BreakReport":
 @contextmanager
 def _quiet_dynamo() -> Iterator[None]:
     """Silence Dynamo's own warnings about graph breaks; the report contains them."""
-    log = logging.getLogger("torch._dynamo")
+    log = logging.getLogger(COMPILER_PACKAGES[0])
     level = log.level
     log.setLevel(logging.ERROR)
     try:

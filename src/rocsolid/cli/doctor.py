@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 def summary(*, probe_names: bool = False, terminal: "Terminal | None" = None) -> str:
     """The text for a bug report; the crash report contains it too, without the probed names."""
     from rocsolid.api.probe import probe
-    from rocsolid.probe.private_names import probe_private_names
+    from rocsolid.new_torch import probe_private_names
     from rocsolid.report.doctor import doctor_text
     from rocsolid.version import __version__
 

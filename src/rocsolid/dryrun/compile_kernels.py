@@ -16,6 +16,7 @@ from rocsolid.errors import CannotRunError
 from rocsolid.model.chip import Chip
 from rocsolid.model.dryrun import KernelConfig, Resources
 from rocsolid.model.platform import Platform
+from rocsolid.torchapi.private_api import COMPILER_PACKAGES
 
 _SAVED_STAGES: Final = ("ttir", "ttgir", "llir", "amdgcn", "hsaco", "ptx", "cubin")
 _MAX_ERROR_CHARACTERS: Final = 600
@@ -91,7 +92,7 @@ def resources_of(kernel: Any, chip: Chip) -> Resources:
 
 def quiet_compilers() -> None:
     """Silence Inductor and Triton, which log the whole source of a kernel that fails."""
-    for name in ("torch._inductor", "torch._dynamo", "torch.fx", "triton"):
+    for name in (*COMPILER_PACKAGES, "torch.fx", "triton"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 

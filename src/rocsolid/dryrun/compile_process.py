@@ -13,6 +13,7 @@ from rocsolid.dryrun.compile_kernels import CompileContext, quiet_compilers
 from rocsolid.dryrun.request import RESULT_SCHEMA, ChildResult, Request
 from rocsolid.errors import RocsolidError, UsageError
 from rocsolid.model.codec import decode, encode
+from rocsolid.new_torch import check_new_torch
 from rocsolid.process.parent_death import die_with_parent
 from rocsolid.torchapi.pretend.device import pretend_device, pretend_properties
 
@@ -21,6 +22,7 @@ def main(request_file: Path, result_file: Path) -> None:
     """Run one request and write its result, or the error if it is one of ours."""
     request = decode(Request, json.loads(request_file.read_text(encoding="utf-8")), "request")
     die_with_parent(request.parent_pid)
+    check_new_torch(warn=False)
     try:
         result = _run(request)
     except RocsolidError as error:

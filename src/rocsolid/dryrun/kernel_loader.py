@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rocsolid.torchapi.pretend.triton_driver import replace_source
+
 _IMPORT: Final = "__rocsolid_import__"
 # Projects wrap these imports in modules of their own, which look for a GPU. A plain import is executed as written.
 _TRITON_NAMES: Final = {
@@ -193,7 +195,7 @@ class LazyModule(dict[str, Any]):
             if default is not replaced:
                 source = source.replace(f"= {ast.get_source_segment(text, default)}", "= None", 1)
         if source != function.src:
-            function._unsafe_update_src(source)  # noqa: SLF001 - Triton's own way to change it
+            replace_source(function, source)
 
     def _execute(self, statement: ast.stmt, name: str) -> None:
         """Execute a statement once. Of a block that fails, execute only what binds the name."""

@@ -38,11 +38,11 @@ from rocsolid.torchapi.inductor.lowering import (
     LoweredSearch,
     LoweringRecord,
     compile_config,
+    compile_options,
     constants_of,
     graph_breaks,
     grid_of,
     load_kernel,
-    mode_options,
     record_lowering,
 )
 from rocsolid.torchapi.pretend.cpu_values import on_cpu
@@ -107,7 +107,7 @@ def _call(request: Request, operators: Implementations, launches: LaunchRecord) 
 
     mode = fake_mode()
     workload, note = fake_workload(request.workload, mode)
-    options = {**mode_options(request.mode), **request.options}
+    options = compile_options(request.mode, request.options)
     function = torch.compile(workload.callable, options=options, dynamic=request.dynamic)
     notes = [note] if note else []
     try:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from rocsolid.model.finding import Finding
 from rocsolid.model.op_audit import OpAudit
+from rocsolid.new_torch import check_new_torch
 from rocsolid.ops.capture_trial import replay_matches
 from rocsolid.rules.operators import (
     operator_declares_false_mutation,
@@ -39,6 +40,7 @@ def audit_op(name: str, /, *args: Any) -> OpAudit:
         ['OPR003']
 
     """
+    check_new_torch()
     overload = operator(name)
     facts = facts_of(overload)
     written = _written(overload, facts, args) if args else None

@@ -5,6 +5,7 @@ from functools import partial, update_wrapper
 from typing import Any, Final
 
 from rocsolid.errors import VendorOpError
+from rocsolid.new_torch import check_new_torch
 from rocsolid.ops.schema import infer_schema
 from rocsolid.ops.verify_op import OpChecks, verify_op
 from rocsolid.torchapi.dispatch import schema_of
@@ -103,6 +104,7 @@ def vendor_op(  # noqa: PLR0913 - all but two are keywords
             autocast=autocast,
             graph_safe=graph_safe,
         )
+    check_new_torch()
     _check_name(name)
     example_args = _example(example)
     used_schema = schema or infer_schema(name, fn, mutates=mutates, others=(reference, fake), example=example_args)

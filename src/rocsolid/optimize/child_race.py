@@ -32,6 +32,7 @@ from rocsolid.model.codec import decode, encode, loads
 from rocsolid.model.environment import CheckStatus
 from rocsolid.model.optimize_report import OptimizeReport
 from rocsolid.model.progress import OnStep, Step
+from rocsolid.new_torch import check_new_torch
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.process.parent_death import die_with_parent
 from rocsolid.process.run_command import Command, module_command, run_with_deadline
@@ -333,4 +334,5 @@ def main(folder: str) -> None:
 
 if __name__ == "__main__":
     die_with_parent(os.getppid())
+    check_new_torch(warn=False)
     main(sys.argv[1])

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from rocsolid.model.setting import Value
 from rocsolid.optimize.dynamo_traces import DynamoTraces
 from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.prewarm import prewarm_libraries
-from rocsolid.torchapi.inductor.compiler_startup import preload_compiler, without_pool_warmup
+from rocsolid.torchapi.inductor.compiler_startup import preload_compiler
 from rocsolid.torchapi.pytree import flatten
 
 
@@ -127,8 +127,7 @@ def warm_start(
             # Without a graph, every call needs all guards, and saved traces lack some; and they are without these settings.
             saved.traces.disable()
     previous = (saved.winner, saved.settings)
-    with without_pool_warmup() if usable else nullcontext():
-        yield saved
+    yield saved
     if not usable:
         artefacts = torch.compiler.save_cache_artifacts()
         usable = artefacts is not None and bool(artefacts[0]) and user_cache.write(file, artefacts[0])

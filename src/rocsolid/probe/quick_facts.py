@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rocsolid.model.environment import Environment, ProbeMode, TorchBuild
 from rocsolid.model.platform import Platform
+from rocsolid.new_torch import check_new_torch
 from rocsolid.probe.devices import amd_devices, has_nvidia_driver
 from rocsolid.probe.nvml import nvml_devices
 from rocsolid.probe.packages import read_version_file, rocm_release, torch_folder
 from rocsolid.probe.pretended import pretended_build, pretended_chip, pretended_device
-from rocsolid.probe.private_names import check_new_torch
 
 
 def quick_environment(root: Path = Path("/")) -> Environment:

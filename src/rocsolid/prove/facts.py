@@ -64,7 +64,7 @@ def judge_fact(row: Mapping[str, Any], recorded: str, installed: str) -> Seen:
 @check("private-names", "every private torch name does what rocsolid needs", rank=14, estimate_s=45, deadline_s=300)
 def private_names(task: Task) -> Seen:
     """Probe the names on this torch."""
-    from rocsolid.probe.private_names import probe_private_names
+    from rocsolid.new_torch import probe_private_names
 
     names, problem = probe_private_names()
     if problem:

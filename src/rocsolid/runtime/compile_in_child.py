@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.model.environment import CheckResult, CheckStatus
+from rocsolid.new_torch import check_new_torch
 from rocsolid.process.parent_death import die_with_parent
 
 RunCommand = Callable[[Sequence[str], float], CheckResult]  # runs a command with a deadline
@@ -91,6 +92,7 @@ def main(file: str) -> None:
 
 if __name__ == "__main__":
     die_with_parent(os.getppid())
+    check_new_torch(warn=False)
     if sys.argv[2:]:
         os.nice(int(sys.argv[2]))
     main(sys.argv[1])

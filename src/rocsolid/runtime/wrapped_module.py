@@ -16,7 +16,7 @@ import torch
 from rocsolid.errors import UsageError
 from rocsolid.runtime.capture.call import call_signature
 from rocsolid.runtime.capture.reachable_state import slot_names
-from rocsolid.torchapi.graphs.replay_checks import global_forward_hooks
+from rocsolid.torchapi.graphs.replay_checks import FORWARD_HOOKS, global_forward_hooks
 
 
 class _ModuleSignature:
@@ -99,12 +99,18 @@ def _wrapped_class(kind: type, base: type[WrappedModule], methods: Sequence[str]
 
 
 def _subclass(kind: Any, base: type[WrappedModule], methods: Sequence[str]) -> type:
+    hook_names = tuple(name.attribute for name in FORWARD_HOOKS)
+
     @functools.wraps(kind.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         inner = self.__rocsolid_function__
-        hooks = (vars(inner)["_forward_hooks"], vars(inner)["_forward_pre_hooks"], *global_forward_hooks())
+        own = vars(inner)
+        hooks = (
+            *(own.get(name, True) for name in hook_names),
+            *global_forward_hooks(),
+        )  # eager where they cannot be seen
         # A call does more than `forward`, or this is what an instance's own `forward` has kept, such as that of a hook of accelerate.
-        if any(hooks) or kind.__call__ is not torch.nn.Module.__call__ or "forward" in vars(inner):
+        if any(hooks) or kind.__call__ is not torch.nn.Module.__call__ or "forward" in own:
             return kind.forward(self, *args, **kwargs)
         return self.__rocsolid__(*args, **kwargs)
 

@@ -1,15 +1,18 @@
 """Torch's dispatch mode, and the properties of an operator that its schema declares."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from rocsolid.torchapi.private_api import private_name
 
-_MODE = private_name(
+DISPATCH_MODE = private_name(
     "torch.utils._python_dispatch",
     "TorchDispatchMode",
     "2.0..",
-    without="rs.capture: CPU calls are not recorded, and refusals name no operator",
+    without="rs.capture, rs.verify, rocsolid dryrun: CPU calls are not recorded, refusals name no operator, wrong results have no "
+    "reference, kernels in custom operators are not listed",
 )
 HAS_KERNEL = private_name(
     "torch._C",
@@ -35,32 +38,66 @@ _SCHEMA = private_name(
     "OpOverload._schema",
     "2.0..",
     of_instances=True,
-    without="rs.vendor_op, rs.capture: which arguments an operator changes is unknown",
+    without="rs.vendor_op, rs.capture, rs.verify: a few operators, such as record_stream, are not supported",
 )
-
-
-class _NoDispatchMode:
-    def __enter__(self) -> None:
-        _MODE.get()  # raises, with the name
-
-
-# This module is only imported where torch is in use.
-DispatchMode: Any = _MODE.find() or _NoDispatchMode
 
 
 @cache
 def schema_of(operation: Any) -> Any:
-    """Return the schema of an operator; raises UnsupportedTorchError where this torch has none."""
-    return _SCHEMA.of(operation) or _SCHEMA.get()
+    """Return the schema of an operator; raises UnsupportedTorchError where this torch does not tell."""
+    return _SCHEMA.of(operation) or _schema_from_signature(operation) or _SCHEMA.get()
 
 
-class OperatorMode(DispatchMode):  # type: ignore[misc]
+def _schema_from_signature(operation: Any) -> Any:
+    """Return the schema by torch's public function, which knows the types of most operators only."""
+    from torch.fx.operator_schemas import get_signature_for_torch_op
+
+    with suppress(Exception):
+        _, schemas = get_signature_for_torch_op(operation, return_schemas=True)
+        return schemas[0] if schemas else None
+
+
+class DispatchMode:
+    """A block in which `dispatch` gets every operator, in this thread. May be entered again inside of itself."""
+
+    def __init__(self) -> None:
+        self._active: list[Any] = []
+
+    def __enter__(self) -> Any:
+        mode = _mode_class(DISPATCH_MODE.get())(self.dispatch)
+        mode.__enter__()
+        self._active.append(mode)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._active.pop().__exit__(*failure)
+
+    def dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run the operator."""
+        raise NotImplementedError
+
+
+@cache
+def _mode_class(base: Any) -> Any:
+    class Mode(base):  # type: ignore[misc]
+        def __init__(self, on_operator: Callable[[Any, Any, Any], Any]) -> None:
+            super().__init__()
+            self._on_operator = on_operator
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return self._on_operator(func, args, kwargs or {})
+
+    return Mode
+
+
+class OperatorMode(DispatchMode):
     """A dispatch mode whose `run` gets every operator that has a kernel of its own, in inference mode as well."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run the operators that the operator is made of."""
         with self:
-            out = run_decomposed(func, args, kwargs or {})
-        return self.run(func, args, kwargs or {}) if out is NotImplemented else out
+            out = run_decomposed(func, args, kwargs)
+        return self.run(func, args, kwargs) if out is NotImplemented else out
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run the operator."""

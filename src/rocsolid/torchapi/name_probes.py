@@ -1,28 +1,39 @@
 """Calls every private torch name on something tiny, and checks what it did.
 
 A name can stay and change its meaning. A probe finds that by name: `rocsolid doctor` lists the names that fail, and on a torch release
-that rocsolid was not tested with they are closed before they are used (`rocsolid.probe.private_names`). A probe raises, or returns False,
+that rocsolid was not tested with they are closed before they are used (`rocsolid.new_torch`). A probe raises, or returns False,
 if the name does not do what rocsolid needs. Probes run in a process of their own, because a C function with another signature may end
 the process, and because some of them compile.
 """
 
+import ast
 import contextlib
 import importlib
 import importlib.util
 import inspect
 import json
+import logging
+import os
 import pkgutil
+import subprocess
 import sys
+import tempfile
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import CodeType
 from typing import Any, Final
+from unittest import mock
 
 from rocsolid.model.probed_name import ProbedName
+from rocsolid.model.release import compare
+from rocsolid.torchapi.pretend import tiny_dry_run
 from rocsolid.torchapi.private_api import PrivateName, all_private_names
 
 # Without the current folder, where a file could hide a module of the same name.
@@ -32,7 +43,22 @@ _CODE: Final = (
 )
 _PROBES: Final[dict[str, Callable[[Any], object]]] = {}
 _GRAPH_HOOKS: Final = ("capture_start", "capture_end", "replay_start", "replay_end")
+_LOG_METHODS: Final = ("debug", "info", "warning", "error", "exception", "warning_once")
+_MODULE_ATTRIBUTES: Final = (
+    "_parameters",
+    "_buffers",
+    "_modules",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
 _RESULT_MARK: Final = "rocsolid-probes:"
+_DRY_RUN_S: Final = 200.0
+
+
+class _CannotBeCalledError(Exception):
+    """A probe needs something that this machine does not have."""
 
 
 def load_all_names() -> tuple[PrivateName, ...]:
@@ -65,6 +91,8 @@ def probe(name: PrivateName) -> ProbedName:
         return ProbedName(name=str(name), without=name.without, skipped=f"{package} is not installed")
     try:
         passed = probe_of(name)(name.get())
+    except _CannotBeCalledError as why:
+        return ProbedName(name=str(name), without=name.without, skipped=str(why))
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is the result
         return ProbedName(name=str(name), without=name.without, problem=f"{type(error).__name__}: {error}"[:300])
     problem = "" if passed or passed is None else "it exists, and does something else than rocsolid needs"
@@ -72,8 +100,8 @@ def probe(name: PrivateName) -> ProbedName:
 
 
 def probe_of(name: PrivateName) -> Callable[[Any], object]:
-    """Return the probe of a name; a text without its own probe is searched in the module's source."""
-    return _PROBES.get(str(name)) or (lambda module: name.name in _source(module))
+    """Return the probe of a name; a text without its own probe must be what a call in the module's source logs."""
+    return _PROBES.get(str(name)) or (lambda module: _is_logged(name.name, module))
 
 
 def command() -> list[str]:
@@ -108,10 +136,20 @@ def _source(module: Any) -> str:
     return Path(module.__file__).read_text(encoding="utf-8")
 
 
-def _takes(function: Any, *names: str) -> bool:
-    """Return whether a function that is replaced, and not called here, still takes these arguments in this order."""
-    parameters = list(inspect.signature(function).parameters)
-    return parameters[: len(names)] == list(names)
+def _is_logged(text: str, module: Any) -> bool:
+    """Return whether a call such as `log.warning` in a module's source has this text in its message."""
+    calls = (node for node in ast.walk(ast.parse(_source(module))) if isinstance(node, ast.Call))
+    logging_calls = (c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr in _LOG_METHODS)
+    strings = (n for call in logging_calls for n in ast.walk(call) if isinstance(n, ast.Constant))
+    return any(text in n.value for n in strings if isinstance(n.value, str))
+
+
+def _needs_gpu() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        msg = "calling it needs a GPU"
+        raise _CannotBeCalledError(msg)
 
 
 # What rs.capture uses.
@@ -144,8 +182,8 @@ def _profiler_enabled(enabled: Any) -> object:
 
 @_probes(*(f"torch.cuda.graphs.register_graph_{when}_hook" for when in _GRAPH_HOOKS))
 def _graph_hook(register: Any) -> object:
-    register(lambda graph: graph).remove()
-    return True
+    _needs_gpu()
+    return f"{register.__name__.removeprefix('register_graph_').removesuffix('_hook')}" in _graph_on_gpu().hooks
 
 
 @_probes("torch._C._dispatch_has_kernel_for_dispatch_key")
@@ -225,6 +263,25 @@ def _global_hooks(hooks: Any) -> object:
     return during == before + 1 and len(hooks) == before
 
 
+@_probes(*(f"torch.nn.Module.{name}" for name in _MODULE_ATTRIBUTES))
+def _module_contents(_: Any) -> object:
+    """A module holds what it contains and its hooks in these dictionaries."""
+    import torch
+
+    module = torch.nn.Linear(1, 1, bias=False)
+    module.add_module("child", torch.nn.Identity())
+    module.register_buffer("count", torch.zeros(1))
+    for register in (
+        module.register_forward_hook,
+        module.register_forward_pre_hook,
+        module.register_full_backward_hook,
+        module.register_full_backward_pre_hook,
+    ):
+        register(lambda *_: None)
+    held = [list(vars(module)[name]) for name in _MODULE_ATTRIBUTES]
+    return held[:3] == [["weight", "bias"], ["count"], ["child"]] and [len(hooks) for hooks in held[3:]] == [1] * 4
+
+
 @_probes("torch._C._len_torch_dispatch_stack")
 def _dispatch_modes(count: Any) -> object:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -292,12 +349,8 @@ def _storage_users(_: Any) -> object:
 
 
 @_probes("torch._inductor.custom_graph_pass.CustomGraphPass")
-def _custom_pass(base: Any) -> object:
-    """Checks the class and that the compiler asks passes of it for their id; compiling would take seconds."""
-    codecache = importlib.import_module("torch._inductor.codecache")
-    post_grad = importlib.import_module("torch._inductor.fx_passes.post_grad")
-    has_methods = _takes(base.__call__, "self", "graph") and callable(base.uuid)
-    return has_methods and "uuid()" in _source(codecache) and "post_grad_custom_pre_pass" in _source(post_grad)
+def _custom_pass(_: Any) -> object:
+    return "aten.mm.default" in _lowered_once().in_pass and _lowered_once().asked_for_id
 
 
 @_probes("torch._inductor.lowering.lowerings", "torch._inductor.config.patch")
@@ -360,34 +413,161 @@ def _foreach_copy(copy_many: Any) -> object:
     return [t.tolist() for t in targets] == [[1, 1], [2, 2, 2]]
 
 
-@_probes("torch._C._CUDAGraph.replay", "torch._C._cuda_endAllocateToPool", "torch._C._cuda_releasePool")
-def _needs_a_gpu(function: Any) -> object:
-    return callable(function)  # calling it needs a GPU: the `gpu` tests do
+@_probes("torch._C._CUDAGraph.replay")
+def _replay(_: Any) -> object:
+    _needs_gpu()
+    return _graph_on_gpu().replayed
+
+
+@_probes("torch._C._cuda_endAllocateToPool", "torch._C._cuda_releasePool")
+def _pools(_: Any) -> object:
+    _needs_gpu()
+    return _graph_on_gpu().usable_after_failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OnGpu:
+    """What was seen when one operation was captured on a GPU, and when a capture failed."""
+
+    hooks: frozenset[str]
+    replayed: bool
+    usable_after_failure: bool
+
+
+@cache
+def _graph_on_gpu() -> _OnGpu:
+    import torch
+
+    from rocsolid.torchapi.graphs.device_graphs import clean_up_failed_capture, is_capturing, new_graph, replay_function
+
+    hooks: set[str] = set()
+    handles = [
+        register(partial(_add, hooks, when))
+        for when in _GRAPH_HOOKS
+        if (register := getattr(torch.cuda.graphs, f"register_graph_{when}_hook", None)) is not None
+    ]
+    x = torch.zeros(2, device="cuda").add_(0)
+    graph = new_graph(keep=False)
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        x.add_(1)
+    replay_function(graph)()
+    graph.replay()  # in which torch calls the hooks
+    for handle in handles:
+        handle.remove()
+    failing, pool = new_graph(keep=False), torch.cuda.graph_pool_handle()
+
+    def begin_and_fail() -> None:
+        failing.capture_begin(pool, capture_error_mode="thread_local")
+        with contextlib.suppress(RuntimeError):
+            x.add_(1).tolist()  # rocsolid: allow[host-sync-in-captured-region] this capture is meant to fail
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        begin_and_fail()
+        clean_up_failed_capture(failing, torch.cuda.current_device(), pool, [])
+        usable = not is_capturing(torch.cuda.current_stream()) and torch.ones(2, device="cuda").tolist() == [1, 1]
+    return _OnGpu(hooks=frozenset(hooks), replayed=x.tolist() == [2, 2], usable_after_failure=usable)
+
+
+def _add(found: set[str], when: str, _: object) -> None:
+    found.add(when)
+
+
+@_probes("torch._C._cuda_getDeviceCount")
+def _device_count(count: Any) -> object:
+    import torch
+
+    return count() == torch.cuda.device_count()
+
+
+@_probes("torch._C._cuda_getDevice")
+def _current_device(current: Any) -> object:
+    import torch
+
+    _needs_gpu()
+    return current() == torch.cuda.current_device()
 
 
 @_probes("torch._C._cuda_getCurrentRawStream")
 def _raw_stream(raw_stream: Any) -> object:
     import torch
 
-    if not torch.cuda.is_available():
-        return callable(raw_stream)
+    _needs_gpu()
     return raw_stream(torch.cuda.current_device()) == torch.cuda.current_stream().cuda_stream
 
 
 @_probes('torch._C: "synchronizing CUDA operation"')
 def _sync_error(module: Any) -> object:
+    import torch
+
+    from rocsolid.torchapi.graphs.capture_state import is_sync_error
+
+    if torch.cuda.is_available():
+        x = torch.ones(1, device="cuda")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return bool(x.item()) is None
+        except RuntimeError as error:
+            return is_sync_error(error)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
     libraries = Path(module.__file__).parent.glob("lib/libc10_*.so")
     return any(b"synchronizing CUDA operation" in library.read_bytes() for library in libraries)
 
 
-@_probes("torch.cuda.graphs.graph.__enter__", "torch.cuda.graphs.graph.__exit__")
-def _graph_block(method: Any) -> object:
-    return _takes(method, "self") and len(inspect.signature(method).parameters) in (1, 2, 4)
+@_probes("torch.cuda.graphs.graph.__enter__", "torch.cuda.graphs.graph.__exit__", "torch.cuda.graphs.graph.stream_ctx")
+def _graph_block(_: Any) -> object:
+    """In a `torch.cuda.graph` block compiles are refused, and a capture that cannot be ended leaves the stream as it was."""
+    import torch
+
+    refused, streams_left = _in_graph_block()
+    return streams_left == 1 and (refused or compare(torch.__version__, "2.14") >= 0)  # then torch itself refuses
 
 
-@_probes("torch.cuda.graphs.graph.stream_ctx")
-def _stream_context(graph: Any) -> object:
-    return "self.stream_ctx" in inspect.getsource(graph)
+@cache
+def _in_graph_block() -> tuple[bool, int]:
+    import torch
+
+    from rocsolid.errors import CompileInCaptureError
+    from rocsolid.torchapi.graphs.capture_state import refuse_compiles_in_captures
+
+    left = []
+
+    class Graph:
+        """Stands in for a `torch.cuda.CUDAGraph`, which needs a GPU: here only its block is used."""
+
+        def capture_begin(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def capture_end(self) -> None:
+            msg = "operation failed due to a previous error during capture"
+            raise RuntimeError(msg)
+
+    class Stream:
+        """Stands in for `torch.cuda.stream(...)`."""
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            left.append(self)
+
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    refused = False
+    with ExitStack() as stack:
+        for owner, name in ((torch.cuda, "synchronize"), (torch.cuda, "empty_cache"), (torch._C, "_host_emptyCache")):
+            stack.enter_context(mock.patch.object(owner, name, create=True))
+        stack.enter_context(mock.patch.object(torch.cuda.graph, "default_capture_stream", object()))
+        stack.enter_context(mock.patch.object(torch.cuda, "stream", return_value=Stream()))
+        stack.callback(refuse_compiles_in_captures())
+        try:
+            # rocsolid: allow[capture-without-warmup] its refusal is what is probed
+            with torch.cuda.graph(Graph(), stream=object()):
+                compiled(torch.ones(1))
+        except CompileInCaptureError:
+            refused = True
+        except RuntimeError:  # of `capture_end`
+            pass
+    return refused, len(left)
 
 
 @_probes("torch.utils._pytree.tree_leaves")
@@ -500,7 +680,8 @@ def _refused_write(_: Any) -> object:
 def _is_dirty(_: Any) -> object:
     import torch._inductor.config as inductor
 
-    return isinstance(inductor._is_dirty, bool)
+    before = inductor.get_hash()
+    return before != _pinned_hash() and inductor.get_hash() == before
 
 
 @_probes(
@@ -550,24 +731,46 @@ def _refused_mode(_: Any) -> object:
     return [a.how for a in attempts] == ["mode='reduce-overhead'", "options['triton.cudagraphs']"]
 
 
-@_probes("torch._inductor.compile_fx.create_compiler_config_extra")
-def _config_extra(create: Any) -> object:
-    source = inspect.getsource(create)
-    return "cudagraphs" in source and hasattr(_read_extra(create).cudagraphs, "value")
-
-
-def _read_extra(create: Any) -> Any:
+@_probes("torch._inductor.cudagraph_utils.CUDAGraphPolicy")
+def _graph_policy(_: Any) -> object:
+    """Torch asks the policy before it wraps compiled code in a graph, also where an annotation requested the graph."""
     import torch
-    import torch._inductor.config as inductor
 
-    graph = torch.fx.symbolic_trace(lambda x: x + 1)
-    arguments: dict[str, Any] = {"config": inductor, "gm": graph}
-    return create(*(arguments.get(name) for name in inspect.signature(create).parameters))
+    from rocsolid.torchapi.config.pins import Attempt, Pins, pin
+
+    attempts: list[Attempt] = []
+    torch._dynamo.reset()
+    unpin = pin(Pins(forced={"inductor.triton.cudagraphs": False}, suggested={}, on_refused=attempts.append))
+    try:
+        annotated = torch._dynamo.override_cudagraphs(fwd=True)(lambda x: torch.mm(x, x))
+        with torch.no_grad():
+            torch.compile(annotated)(torch.ones(2, 2))
+    finally:
+        unpin()
+        torch._dynamo.reset()
+    return "annotation" in [a.how for a in attempts]
 
 
 @_probes("torch._inductor.cudagraph_trees.cudagraphify_impl")
-def _cudagraphify(cudagraphify: Any) -> object:
-    return _takes(cudagraphify, "model", "inputs", "static_input_idxs")
+def _cudagraphify(_: Any) -> object:
+    """The backend "cudagraphs" makes its graphs with it. Only tensors on a GPU have graphs, so its look at the device is left out."""
+    import torch
+
+    from rocsolid.torchapi.config.pins import Attempt, Pins, pin
+
+    backend = importlib.import_module("torch._dynamo.backends.cudagraphs")
+    attempts: list[Attempt] = []
+    unpin = pin(Pins(forced={"inductor.triton.cudagraphs": False}, suggested={}, on_refused=attempts.append))
+    try:
+        with (
+            mock.patch.object(backend, "check_for_skip", return_value=None),
+            mock.patch.object(backend, "get_device_index", return_value=0),
+        ):
+            result = torch.compile(lambda x: x + 1, backend="cudagraphs")(torch.ones(1)).item()
+    finally:
+        unpin()
+        torch._dynamo.reset()
+    return result == 2.0 and [a.how for a in attempts] == ["backend='cudagraphs'"]  # noqa: PLR2004 - 1 + 1
 
 
 @_probes("torch._inductor.list_mode_options")
@@ -592,13 +795,22 @@ class _Seen:
     phases: tuple[str, ...]
     recompile_reason: str
     ids: tuple[str, ...]
+    break_line: int  # of the instruction that Dynamo's translator was at, counted from the function's first line
 
 
 @cache
 def _observed() -> _Seen:
     import torch
 
-    from rocsolid.torchapi.dynamo.compile_events import subscribe
+    from rocsolid.torchapi.dynamo import compile_events
+    from rocsolid.torchapi.dynamo.graph_events import INSTRUCTION
+
+    lines: list[int] = []
+
+    def make_event(unit: int, error: Any, reason: str, source: Any, **kwargs: Any) -> Any:
+        positions = getattr(INSTRUCTION.of(source), "positions", None)
+        lines.append(getattr(positions, "lineno", 0) - broken.__code__.co_firstlineno)
+        return original(unit, error, reason, source, **kwargs)
 
     def broken(x: Any, n: int) -> Any:
         y = x.sin() * n
@@ -607,9 +819,13 @@ def _observed() -> _Seen:
 
     events: list[Any] = []
     torch._dynamo.reset()
-    unsubscribe = subscribe(events.append)
+    original = vars(compile_events)["break_event"]
+    unsubscribe = compile_events.subscribe(events.append)
     try:
-        with torch._inductor.config.patch(force_disable_caches=False):
+        with (
+            mock.patch.object(compile_events, "break_event", make_event),
+            torch._inductor.config.patch(force_disable_caches=False),
+        ):
             compiled = torch.compile(broken, dynamic=False)
             compiled(torch.ones(2), 2)
             compiled(torch.ones(2), 3)
@@ -626,7 +842,68 @@ def _observed() -> _Seen:
         phases=tuple(e.name for e in by_kind.get("PhaseTimed", ())),
         recompile_reason=next((str(reason) for reason in reasons if reason), ""),
         ids=tuple(e.compile_id for e in by_kind.get("CompileIdAssigned", ())),
+        break_line=next(iter(lines), 0),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lowered:
+    """What was seen while Inductor compiled a matrix product, which needs no C++ compiler, that is in no cache."""
+
+    events: tuple[str, ...]
+    called: frozenset[tuple[str, str]]  # file and name of the functions that ran
+    in_pass: frozenset[str]  # the operators that a graph pass saw
+    asked_for_id: bool  # of the pass
+
+
+@cache
+def _lowered_once() -> _Lowered:
+    import torch
+    import torch._inductor.config as inductor
+
+    from rocsolid.torchapi.dynamo import compile_events
+    from rocsolid.torchapi.inductor import graph_pass
+
+    events: list[Any] = []
+    called: set[tuple[str, str]] = set()
+
+    def profiler(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            called.add((frame.f_code.co_filename, frame.f_code.co_name))
+
+    asked: list[str] = []
+
+    class NewPass(type(graph_pass.graph_pass())):  # type: ignore[misc]
+        def uuid(self) -> str:  # a new one, so that the graph is in no cache
+            asked.append(uuid.uuid4().hex)
+            return asked[0]
+
+    _pass_operators.clear()
+    torch._dynamo.reset()
+    unsubscribe = compile_events.subscribe(events.append)
+    previous = sys.getprofile()
+    sys.setprofile(profiler)
+    try:
+        options = {"post_grad_custom_pre_pass": NewPass((_remember_operators,)), "fx_graph_cache": True}
+        with inductor.patch(force_disable_caches=False), torch.no_grad():
+            torch.compile(torch.mm, dynamic=False, options=options)(torch.ones(2, 2), torch.ones(2, 2))
+    finally:
+        sys.setprofile(previous)
+        unsubscribe()
+        torch._dynamo.reset()
+    return _Lowered(
+        events=tuple(type(event).__name__ for event in events),
+        called=frozenset(called),
+        in_pass=frozenset(_pass_operators),
+        asked_for_id=bool(asked),
+    )
+
+
+_pass_operators: Final[list[str]] = []
+
+
+def _remember_operators(graph: Any) -> None:
+    _pass_operators.extend(str(node.target) for node in graph.nodes)
 
 
 @_probes("torch._guards.CompileContext.try_get")
@@ -663,8 +940,8 @@ def _traced(_: Any) -> object:
 
 
 @_probes("torch._inductor.graph.GraphLowering.__init__")
-def _lowered(initialise: Any) -> object:
-    return _takes(initialise, "self", "gm")  # a graph from the cache is not lowered
+def _lowering_started(_: Any) -> object:
+    return "LoweringStarted" in _lowered_once().events
 
 
 @_probes("torch._inductor.output_code.CompiledFxGraph.post_compile")
@@ -681,10 +958,11 @@ def _graph_breaks(_: Any) -> object:
 
 
 @_probes("torch._dynamo.symbolic_convert.InstructionTranslatorBase.current_instruction")
-def _instruction(translator: Any) -> object:
-    from torch._dynamo.bytecode_transformation import Instruction
-
-    return "positions" in Instruction.__dataclass_fields__ and "current_instruction" in inspect.getsource(translator)
+def _instruction(_: Any) -> object:
+    if sys.version_info < (3, 11):
+        msg = "only Python 3.11 and later has the columns of an instruction"
+        raise _CannotBeCalledError(msg)
+    return _observed().break_line == 2  # noqa: PLR2004 - the second line of `broken`
 
 
 @_probes("torch._dynamo.convert_frame.ConvertFrameAssert.__call__")
@@ -789,8 +1067,20 @@ def _guard_hook(set_hook: Any) -> object:
 
 
 @_probes("torch._inductor.compiler_bisector.CompilerBisector")
-def _bisector(bisector: Any) -> object:
-    return _takes(bisector.disable_subsystem, "backend", "subsystem", "debug_info") and not bisector.bisection_enabled
+def _bisector(_: Any) -> object:
+    """A part of the compiler can be switched off, and the parts before it are named."""
+    import torch
+
+    from rocsolid.torchapi.inductor.bisector import limited
+
+    def call(x: Any) -> Any:
+        return torch.nn.functional.gelu(x)
+
+    torch._dynamo.reset()
+    with limited("decomposition", 0) as parts, torch.no_grad():
+        torch.compile(call, backend="aot_eager_decomp_partition")(torch.ones(2))
+    torch._dynamo.reset()
+    return ["gelu" in name for name, _ in parts] == [True]
 
 
 @_probes("torch._dynamo.lookup_backend")
@@ -853,29 +1143,139 @@ def _failed_guard(_: Any) -> object:
     "torch._dynamo.config.caching_precompile",
 )
 def _saved(_: Any) -> object:
-    return _saved_traces()
+    return _saved_traces().traces == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Saved:
+    """What was seen while the traces of a function were saved, and then loaded as if by another Python."""
+
+    traces: int
+    dropped: tuple[str, ...]
+    rejected_entry_was_logged: bool
 
 
 @cache
-def _saved_traces() -> bool:
-    """Return whether the traces of a function can be saved."""
-    import tempfile
-
+def _saved_traces() -> _Saved:
     import torch
 
     from rocsolid.torchapi.dynamo.precompile import saving_traces, take_traces
 
+    messages: list[str] = []
+
+    class Messages(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            messages.append(str(record.msg))
+            return True
+
+    log, seen = logging.getLogger("torch._dynamo.eval_frame"), Messages()
     torch._dynamo.reset()
-    with tempfile.TemporaryDirectory() as folder:
-        with saving_traces(_saved_function, Path(folder), {}):
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+        with saving_traces(_saved_function, Path(folder), {}) as dropped:
             torch.compile(_saved_function)(torch.ones(1))
         traces = take_traces()
+        torch._dynamo.reset()
+        log.addFilter(seen)  # before the one that hides the message
+        with (
+            saving_traces(_saved_function, Path(other), traces),
+            mock.patch("platform.python_version", return_value="0"),  # torch loads no trace of another Python
+        ):
+            torch.compile(_saved_function)(torch.ones(1))
+        take_traces()
+    log.removeFilter(seen)
     torch._dynamo.reset()
-    return len(traces) == 1
+    return _Saved(
+        traces=len(traces),
+        dropped=tuple(dropped),
+        rejected_entry_was_logged=any("Failed to load entry from dynamo cache" in m for m in messages),
+    )
 
 
 def _saved_function(x: Any) -> Any:
-    return x + 1
+    return _helper(x) + 1
+
+
+def _helper(x: Any) -> Any:
+    return x * 2
+
+
+@_probes('torch._dynamo: "_dynamo_marked_constant"')
+def _marked_constant(_: Any) -> object:
+    """Dynamo calls a function with this mark while it traces, and does not trace it."""
+    import torch
+
+    from rocsolid.torchapi.graphs.capture_state import MARKED_CONSTANT
+
+    graphs = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append([node.op for node in graph.graph.nodes])
+        return graph
+
+    def constant() -> bool:
+        return bool(eval("True"))  # noqa: S307 - Dynamo cannot trace this
+
+    vars(constant)[MARKED_CONSTANT.name] = True
+    torch._dynamo.reset()
+    torch.compile(lambda x: x + 1 if constant() else x - 1, backend=backend, fullgraph=True)(torch.ones(1))
+    torch._dynamo.reset()
+    return graphs == [["placeholder", "call_function", "output"]]
+
+
+@_probes('torch._dynamo: "__compiled_fn"')
+def _graph_name(_: Any) -> object:
+    import torch
+
+    from rocsolid.torchapi.dynamo.compile_hooks import CompiledRuns
+
+    torch._dynamo.reset()
+    with CompiledRuns() as runs:
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
+    torch._dynamo.reset()
+    return runs.ran_compiled
+
+
+@_probes('torch._dynamo: "___needs_generation_tag_patch"', 'torch._dynamo: "___has_generation_tag_patch"')
+def _generation_tags(_: Any) -> object:
+    """After the first compile, `nn.Module` has an attribute with one of these names, and no other new one."""
+    import torch
+
+    from rocsolid.torchapi.graphs.replay_checks import replaced_by_first_compile
+
+    module = torch.nn.Linear(1, 1)
+    torch.compile(module, backend="eager")(torch.ones(1))
+    torch._dynamo.reset()
+    added = {name for name in vars(torch.nn.Module) if name.startswith("___")}
+    return added and added <= replaced_by_first_compile()
+
+
+@_probes('torch._dynamo: "__import_"', 'torch._dynamo: "__builtins_dict__"')
+def _generated_names(_: Any) -> object:
+    """Dynamo adds modules to a function's globals under names that begin like this."""
+    import torch
+
+    from rocsolid.torchapi.dynamo.precompile import BUILTINS_PREFIX, IMPORT_PREFIX
+
+    module = torch.nn.Linear(1, 1)
+    scope: dict[str, Any] = {"module": module, "torch": torch}
+    exec("def call(x):\n    return module(x) if isinstance(x, torch.Tensor) and len([x]) else x", scope)  # noqa: S102
+    torch._dynamo.reset()
+    torch.compile(scope["call"], backend="eager")(torch.ones(1))
+    names = list(scope)
+    torch._dynamo.reset()  # removes them
+    of_modules = [name for name in names if name.startswith(IMPORT_PREFIX.name)]
+    return any("_dot_" in name for name in of_modules) and any(name.startswith(BUILTINS_PREFIX.name) for name in names)
+
+
+@_probes('torch._dynamo.guards: "is dropped with caching_precompile"')
+def _dropped_guards(_: Any) -> object:
+    """The guard on a function that the saved function calls is dropped, and its name is known."""
+    return any("_helper" in name for name in _saved_traces().dropped)
+
+
+@_probes('torch._dynamo.eval_frame: "Failed to load entry from dynamo cache"')
+def _rejected_entry(_: Any) -> object:
+    return _saved_traces().rejected_entry_was_logged
 
 
 @_probes("torch._dynamo.bytecode_transformation.unique_id")
@@ -907,48 +1307,62 @@ def _triton_key(triton_key: Any) -> object:
     return triton_key() == triton_key()
 
 
-@_probes("torch._inductor.compile_fx.compile_fx")
-def _compile_fx(compile_fx: Any) -> object:
-    return _takes(compile_fx, "model_", "example_inputs_")
+def _ran(name: str, function: str = "") -> Callable[[Any], object]:
+    """Return a probe: the function runs while Inductor compiles."""
+    called = function or name.rpartition(".")[2]
+    return lambda found: (inspect.getsourcefile(inspect.unwrap(found)), called) in _lowered_once().called
 
 
-@_probes("torch._inductor.async_compile.maybe_warm_pool")
-def _warm_pool(warm_pool: Any) -> object:
-    return not [p for p in inspect.signature(warm_pool).parameters.values() if p.default is inspect.Parameter.empty]
-
-
-@_probes("torch._inductor.graph.GraphLowering.compile_to_module")
-def _compile_to_module(method: Any) -> object:
-    from torch._inductor.graph import GraphLowering
-
-    needed = ("is_backward", "is_inference", "graph_outputs", "device_node_mapping", "operations", "partition_maps")
-    source = inspect.getsource(GraphLowering)
-    return _takes(method, "self") and callable(GraphLowering.codegen) and all(f"self.{n}" in source for n in needed)
-
-
-@_probes(
-    "torch._inductor.output_code.cudagraph_post_compile",
-    "torch._inductor.output_code.cudagraph_partition_post_compile",
+_PROBES.update(
+    {
+        name: _ran(name)
+        for name in (
+            "torch._dynamo.symbolic_convert.InstructionTranslatorBase.run",
+            "torch._functorch.aot_autograd.aot_module_simplified",
+            "torch._inductor.async_compile.AsyncCompile.wait",
+            "torch._inductor.async_compile.AsyncCompile._wait_futures",
+            "torch._inductor.compile_fx.compile_fx",
+            "torch._inductor.fx_passes.joint_graph.joint_graph_passes",
+            "torch._inductor.fx_passes.post_grad.post_grad_passes",
+            "torch._inductor.graph.GraphLowering.codegen",
+            "torch._inductor.graph.GraphLowering.run",
+            "torch._inductor.scheduler.Scheduler.fuse_nodes",
+        )
+    }
 )
-def _cudagraph_post_compile(function: Any) -> object:
-    return _takes(function, "example_inputs", "compiled_graph")
 
 
-@_probes("torch._inductor.codegen.triton.TritonScheduling.define_kernel")
-def _define_kernel(function: Any) -> object:
-    return _takes(function, "self", "src_code", "node_schedule")
+@_probes("torch._inductor.cpp_builder.run_compile_cmd")
+def _compile_command(run: Any) -> object:
+    with tempfile.TemporaryDirectory() as folder:
+        run("touch made", folder)
+        return os.path.exists(f"{folder}/made")  # noqa: PTH110 - bool
 
 
-@_probes("torch._inductor.codegen.wrapper.PythonWrapperCodegen.define_user_defined_triton_kernel")
-def _define_user_kernel(function: Any) -> object:
-    return _takes(function, "self", "kernel")
+def _calls(needed: str) -> Callable[[Any], object]:
+    """Return a probe of a function that runs only with a GPU, or with a C++ compiler: its own code calls what makes it slow."""
+    return lambda found: needed in _names_in(inspect.unwrap(found).__code__)
 
 
-@_probes("torch._inductor.ir.ExternKernel")
-def _extern_kernel(kind: Any) -> object:
-    from torch._inductor import ir
+def _names_in(code: CodeType) -> set[str]:
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return {code.co_name, *code.co_names, *code.co_varnames, *code.co_freevars}.union(*map(_names_in, inner))
 
-    return issubclass(ir.ExternKernelOut, kind) and hasattr(kind, "get_origins")
+
+_PROBES.update(
+    {
+        "torch._inductor.autotune_process.BenchmarkRequest.benchmark": _calls("make_run_fn"),
+        "torch._inductor.cpp_builder.CppBuilder.build": _calls("run_compile_cmd"),
+        "torch._inductor.runtime.triton_heuristics.CachingAutotuner.benchmark_all_configs": _calls("bench"),
+        "torch._inductor.runtime.triton_heuristics.CachingAutotuner.coordinate_descent_tuning": _calls(
+            "_coordinate_descent_tuning"
+        ),
+        "torch._inductor.runtime.triton_heuristics.CachingAutotuner.precompile": _calls("_precompile_worker"),
+        "torch._inductor.select_algorithm.AlgorithmSelectorCache.benchmark_choices": _calls("benchmark_choice"),
+        "torch._inductor.select_algorithm.AlgorithmSelectorCache.make_precompile_fn": _calls("wait_on_futures"),
+        "torch._inductor.select_algorithm.TritonTemplateCaller.precompile": _calls("bmreq"),
+    }
+)
 
 
 @_probes("torch._inductor.utils.get_first_incompatible_cudagraph_node")
@@ -961,54 +1375,42 @@ def _unsafe_node(find: Any) -> object:
     return find(safe) is None and find(torch.fx.GraphModule({}, unsafe)) is not None
 
 
-@_probes("torch._inductor.select_algorithm.TritonTemplateCaller")
-def _template(kind: Any) -> object:
-    return "bmreq" in inspect.signature(kind.__init__).parameters
+def _in_dry_run(name: str) -> Callable[[Any], object]:
+    """Return a probe: a tiny dry run, in a process of its own, needed the name and got what it needs."""
+
+    def probe_in_dry_run(_: Any) -> object:
+        results, failure = _dry_run()
+        if "C++ compiler" in failure:
+            msg = "a dry run needs a C++ compiler"
+            raise _CannotBeCalledError(msg)
+        problem = failure or results[name]
+        if problem:
+            raise RuntimeError(problem)
+        return True
+
+    return probe_in_dry_run
 
 
-@_probes("torch._inductor.select_algorithm.AlgorithmSelectorCache.do_autotuning")
-def _autotuning(function: Any) -> object:
-    parameters = list(inspect.signature(function).parameters)
-    return parameters[:3] == ["self", "name", "input_nodes"] and parameters.index("choices") == 6  # noqa: PLR2004 - args[3]
+_PROBES.update({name: _in_dry_run(name) for name in tiny_dry_run.NAMES})
 
 
-@_probes("torch._inductor.codecache.PyCodeCache.load", "torch._inductor.codecache.PyCodeCache.load_by_key_path")
-def _code_cache(_: Any) -> object:
-    from torch._inductor.codecache import PyCodeCache
-
-    key, path = PyCodeCache.write("number = 7")
-    return PyCodeCache.load("number = 7").number == PyCodeCache.load_by_key_path(key, path).number == 7  # noqa: PLR2004
-
-
-@_probes("torch._inductor.runtime.triton_heuristics.CachingAutotuner._precompile_config")
-def _precompile_config(function: Any) -> object:
-    required = [p for p in inspect.signature(function).parameters.values() if p.default is inspect.Parameter.empty]
-    return len(required) == 2  # noqa: PLR2004 - self and the configuration
-
-
-@_probes("torch._inductor.runtime.triton_heuristics.GridExpr")
-def _grid(grid: Any) -> object:
-    return hasattr(grid, "from_meta") and {"x_grid", "y_grid", "z_grid", "prefix"} <= grid.__dataclass_fields__.keys()
-
-
-@_probes("torch._dynamo.utils.graph_break_reasons")
-def _break_reasons(reasons: Any) -> object:
-    from torch._dynamo.output_graph import GraphCompileReason
-
-    return isinstance(reasons, list) and {"reason", "user_stack"} <= GraphCompileReason.__dataclass_fields__.keys()
+@cache
+def _dry_run() -> tuple[dict[str, str], str]:
+    """Return what did not work by name, and why there are no results if the process failed."""
+    if importlib.util.find_spec("triton") is None:
+        return {}, "triton is not installed"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ROCSOLID_")}
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program
+            tiny_dry_run.command(), env=env, capture_output=True, text=True, check=False, timeout=_DRY_RUN_S
+        )
+    except subprocess.TimeoutExpired:
+        return {}, f"a tiny dry run did not end within {_DRY_RUN_S:.0f} s"
+    results = tiny_dry_run.read_output(done.stdout)
+    return results, "" if results else (done.stderr.strip().splitlines() or ["a tiny dry run failed"])[-1]
 
 
 # The pretended GPU of a dry run.
-
-
-@_probes("torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init", "torch._subclasses.fake_tensor.FakeTensor")
-def _fake_mode(_: Any) -> object:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-
-    with FakeTensorMode() as mode:
-        x = torch.ones(2, 3)
-    return isinstance(x, FakeTensor) and tuple(x.shape) == (2, 3) and isinstance(mode.avoid_device_init, bool)
 
 
 @_probes(
@@ -1031,42 +1433,15 @@ def _needs_values(_: Any) -> object:
     return raised == [True, True]
 
 
-@_probes("triton.runtime.autotuner.Autotuner.check_disk_cache")
-def _check_disk_cache(function: Any) -> object:
-    return len(inspect.signature(function).parameters) == 4  # noqa: PLR2004 - self, key, configurations, benchmark
-
-
-@_probes("triton.runtime.interpreter.InterpretedFunction")
-def _interpreted_function(kind: Any) -> object:
-    return {"grid", "warmup"} <= set(inspect.signature(kind.run).parameters)
-
-
-@_probes("triton.runtime.interpreter._patch_lang")
-def _patch_language(function: Any) -> object:
-    import triton.language as tl
-
-    before = tl.load
-    scope = function(eval("lambda: 0", {"tl": tl}))  # noqa: S307 - a function whose globals have triton.language
-    patched = tl.load is not before
-    scope.restore()
-    return patched and tl.load is before
-
-
-@_probes("torch._inductor.runtime.triton_helpers.set_driver_to_gpu")
-def _set_driver(function: Any) -> object:
-    return not inspect.signature(function).parameters
-
-
-@_probes("torch._inductor.fx_passes.pad_mm.should_pad")
-def _should_pad(function: Any) -> object:
-    return callable(function) and bool(inspect.signature(function).parameters)
-
-
 @_probes("torch._inductor.runtime.benchmarking.benchmarker.benchmark_gpu")
 def _benchmark(_: Any) -> object:
+    """Inductor times a function of a tensor on a GPU with it."""
+    import torch
     from torch._inductor.runtime.benchmarking import benchmarker
 
-    return callable(benchmarker.benchmark)
+    x = torch.empty(1, device="meta")
+    with mock.patch.object(benchmarker, "benchmark_gpu", return_value=17.0):
+        return benchmarker.benchmark(lambda _: None, (x,), {}) == 17.0  # noqa: PLR2004 - as in the line above
 
 
 @_probes("torch.nn.Module._apply")

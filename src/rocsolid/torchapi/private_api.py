@@ -17,6 +17,7 @@ from rocsolid.errors import UnsupportedTorchError
 from rocsolid.model.log import log as _log
 from rocsolid.model.release import Span, span
 
+COMPILER_PACKAGES: Final = ("torch._dynamo", "torch._inductor")  # of modules and of loggers
 FOR_OTHER_THREADS: Final = "__rocsolid_for_other_threads__"  # of a method that a thread has patched for itself alone
 _ABSENT: Final = object()
 
@@ -70,15 +71,21 @@ class PrivateName:
         try:
             return self._resolve()
         except (ImportError, AttributeError) as error:
+            self._log_once()  # the error may become part of a result
+            builds = f"torch {self.releases}{', built with CUDA or ROCm' if self.gpu_builds_only else ''}"
+            if self._expected():
+                hint = f"official builds of {builds} have it, so yours is changed or too new for this rocsolid"
+                fix = "use an official build, or update rocsolid; `rocsolid doctor` lists what else is missing"
+            else:
+                hint, fix = f"present in {builds}", f"use {builds}"
             msg = (
                 f"torch {_installed()} has no `{self}`, or it behaves differently, and this feature needs it.\n"
-                f"It is a private name, present in torch {self.releases}: "
-                "use one of these releases, or a version of rocsolid that supports your torch."
+                f"It is a private name: {hint}.\nfix: {fix}"
             )
             raise UnsupportedTorchError(msg) from error
 
     def _resolve(self) -> Any:
-        if str(self) in _closed:
+        if _closed and str(self) in _closed:
             raise AttributeError(self.name)
         value: Any = importlib.import_module(self.module)
         parts = self.name.split(".")
@@ -89,14 +96,29 @@ class PrivateName:
     def find(self) -> Any:
         """Return the object, or None; where the name should exist and does not, log once what is lost."""
         try:
-            return self.get()
-        except UnsupportedTorchError:
+            return self._resolve()
+        except (ImportError, AttributeError):
             self._log_once()
             return None
 
     def of(self, instance: Any, default: Any = None) -> Any:
         """Return the attribute of an instance; `default` where the instance does not have it, or the name is closed."""
-        return default if str(self) in _closed else getattr(instance, self.attribute, default)
+        return default if self.is_closed() else getattr(instance, self.attribute, default)
+
+    def is_closed(self) -> bool:
+        """Return whether the name failed its probe; the module is not imported for this."""
+        if not _closed or str(self) not in _closed:
+            return False
+        self._log_once()
+        return True
+
+    def put(self, value: Any) -> None:
+        """Set the attribute for good, also in a build that lacks it; a name that is closed stays as it is."""
+        if not self.is_closed():
+            owner: Any = importlib.import_module(self.module)
+            for part in self.name.split(".")[:-1]:
+                owner = getattr(owner, part)
+            setattr(owner, self.attribute, value)
 
     @property
     def attribute(self) -> str:
@@ -106,8 +128,8 @@ class PrivateName:
     def exists(self) -> bool:
         """Return whether the installed torch has the name."""
         try:
-            self.get()
-        except UnsupportedTorchError:
+            self._resolve()
+        except (ImportError, AttributeError):
             return False
         return True
 
@@ -144,7 +166,10 @@ _logged: Final[set[PrivateName]] = set()
 def private_name(module: str, name: str, releases: str, *, without: str, **kind: bool) -> PrivateName:
     """Declare a private name; `releases` is a span of torch releases such as `2.9..` or `2.12..2.15`."""
     declared = PrivateName(module=module, name=name, releases=span(releases), without=without, **kind)
-    return _declared.setdefault(str(declared), declared)
+    if _declared.setdefault(str(declared), declared) is not declared:
+        msg = f"{declared} is declared twice: import its declaration"
+        raise ValueError(msg)
+    return declared
 
 
 def all_private_names() -> tuple[PrivateName, ...]:
@@ -163,6 +188,11 @@ def reopen_names() -> None:
     """Undo `close_names`."""
     _closed.clear()
     _logged.clear()
+
+
+def compiler_imported() -> bool:
+    """Return whether this process may have compiled something: it has imported Dynamo."""
+    return COMPILER_PACKAGES[0] in sys.modules
 
 
 def _installed() -> str:

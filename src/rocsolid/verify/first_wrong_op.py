@@ -34,7 +34,7 @@ class Step:
         return self.op, tuple(tuple(result.shape) for result in self.results)
 
 
-class OpTrace(DispatchMode):  # type: ignore[misc]
+class OpTrace(DispatchMode):
     """Records every operator with its results, the module it runs in and the user's line."""
 
     def __init__(self, function: Any) -> None:
@@ -69,11 +69,12 @@ class OpTrace(DispatchMode):  # type: ignore[misc]
         if self._layers:
             self._layers.pop()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        inputs = [x for x in leaves((args, kwargs or {})) if isinstance(x, torch.Tensor)]
+    def dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator, and record it."""
+        inputs = [x for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         makers = (self._makers.get(storage_id(x)) for x in inputs if x.layout is torch.strided)
         sources = tuple(dict.fromkeys(maker[0] for maker in makers if maker))
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         if only_allocates(func) or func.name() == "aten::detach" or self._bytes > _MAX_BYTES:
             return result
         tensors = [

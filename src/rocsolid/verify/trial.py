@@ -225,11 +225,12 @@ class _left_out:  # noqa: N801 - used like a function
         del vars(self._module)["forward"]
 
 
-class _VendorOpsOff(DispatchMode):  # type: ignore[misc]
+class _VendorOpsOff(DispatchMode):
     """Runs the reference of each vendor operator instead of the operator."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return operator_references().get(func, func)(*args, **(kwargs or {}))
+    def dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator, or its reference."""
+        return operator_references().get(func, func)(*args, **kwargs)
 
 
 def _without_vendor_ops(model: Callable[..., Any]) -> Callable[..., Any]:

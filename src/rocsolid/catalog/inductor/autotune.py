@@ -135,10 +135,18 @@ SETTINGS = (
                 when=_ROCM,
             ),
         ),
-        notes="With autotuning off this setting has no effect, so it neither causes nor fixes a slow matmul.",
+        notes=(
+            "With autotuning off this setting has no effect, so it neither causes nor fixes a slow matmul. "
+            "Choices: ATEN, TRITON and CPP everywhere; CK and CKTILE on AMD Instinct; CUTLASS, CUTEDSL and NVGEMM on NVIDIA; "
+            "from torch 2.15 on also FLYDSL on ROCm, which is experimental and only used for float16 and bfloat16 on gfx950."
+        ),
         evidence=(
             source(
                 "torch 2.13 _inductor/utils.py use_triton_template", ("The setting is read only when autotuning is on.")
+            ),
+            source(
+                "torch 2.15.0 _inductor/utils.py use_flydsl_gemm_template",
+                "FLYDSL is used on gfx950 only, for float16 and bfloat16, and if its package is installed.",
             ),
             claim(
                 "Inductor config guide",

@@ -32,7 +32,13 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from rocsolid.torchapi.dynamo.compiled_function import ORIGINAL_FUNCTION
-from rocsolid.torchapi.graphs.replay_checks import backend_flags, global_forward_hooks, parametrization_cache
+from rocsolid.torchapi.graphs.replay_checks import (
+    MODULE_CONTENTS,
+    MODULE_HOOKS,
+    backend_flags,
+    global_forward_hooks,
+    parametrization_cache,
+)
 from rocsolid.torchapi.pytree import constant_key
 
 MISSING: Final = object()  # in place of a value: an attribute that is not set
@@ -42,8 +48,6 @@ _MAX_CONTENT_BYTES: Final = (
     16 * 2**20
 )  # of numpy arrays and byte arrays, which are compared byte by byte at each replay
 _WRAPPED_FUNCTION_ATTRIBUTES: Final = ("__wrapped__", ORIGINAL_FUNCTION.attribute, "__rocsolid_function__")
-_MODULE_CONTENTS: Final = ("_parameters", "_buffers", "_modules")
-_MODULE_HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # Packages whose objects are compared by identity only. They change without an effect on results (caches, locks, logs).
 _SKIPPED_PACKAGES: Final = ("torch._", "torch.fx", "torch.jit", "torch.cuda", "torch.distributed", "torch.autograd")
 # The second line has tools that run programs: through them, a function reaches the whole test session or notebook.
@@ -253,7 +257,7 @@ class _Collector:
             self._state.dicts.append(WatchedDict("os.environ", vars(os.environ)["_data"]))
         if "backends" in self._names:
             self._state.contents.append(Content("torch.backends", None, _backend_flags, None))
-        if any("parametrizations" in vars(module).get("_modules", ()) for _, module in self._state.named_modules):
+        if any("parametrizations" in dict(module.named_children()) for _, module in self._state.named_modules):
             cache, name = parametrization_cache()
             self._state.dicts.append(WatchedDict("parametrize", cache, frozenset({name}), is_attributes=True))
 
@@ -365,15 +369,15 @@ class _Collector:
             return
         internal = _attributes_of_every_module()
         self._visit_attributes(path, attributes, skipped=internal)
-        for kind in _MODULE_CONTENTS:
-            contents = attributes.get(kind)
+        for name in MODULE_CONTENTS:
+            contents = attributes.get(name.attribute)
             if isinstance(contents, dict):
                 self._visit_attributes(path, contents)
-        for kind in _MODULE_HOOKS:
+        for kind in (name.attribute for name in MODULE_HOOKS):
             hooks = attributes.get(kind)
             if isinstance(hooks, dict):
-                name = f"module `{path}`" if path else "the module"
-                label = f"the {kind.strip('_').replace('_', ' ')} of {name}"
+                which = f"module `{path}`" if path else "the module"
+                label = f"the {kind.strip('_').replace('_', ' ')} of {which}"
                 self._state.dicts.append(WatchedDict(path, hooks, label=label))
                 self._next.extend((joined(path, kind), hook) for hook in hooks.values())
         self._visit_slots(path, module)

@@ -32,9 +32,9 @@ from rocsolid.runtime.capture.reachable_state import (
     same_value,
 )
 from rocsolid.torchapi.graphs.replay_checks import (
-    REPLACED_BY_FIRST_COMPILE,
     address_comparison,
     dict_version,
+    replaced_by_first_compile,
     tensor_check,
     write_count,
 )
@@ -325,7 +325,7 @@ def _watched_items(watched: WatchedDict) -> dict[Any, Any]:
 
 
 def _ignored_keys(watched: WatchedDict) -> frozenset[str]:
-    return _IGNORED_KEYS | REPLACED_BY_FIRST_COMPILE if watched.owner is torch.nn.Module else _IGNORED_KEYS
+    return _IGNORED_KEYS | replaced_by_first_compile() if watched.owner is torch.nn.Module else _IGNORED_KEYS
 
 
 def _value_now(watched: WatchedDict, value: Any) -> Any:

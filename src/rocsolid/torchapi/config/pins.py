@@ -38,10 +38,10 @@ _SUGGEST = private_name(CONFIG_MACHINERY, "_ConfigEntry.env_value_default", "2.6
 _PATCH = private_name(
     CONFIG_MACHINERY, "ConfigModule.patch", "2.0..", without="rs.guard: a refused config.patch is not reported"
 )
-_EXTRA = private_name(
-    "torch._inductor.compile_fx",
-    "create_compiler_config_extra",
-    "2.10..",
+_POLICY = private_name(  # what an annotation overrides: earlier releases have neither
+    "torch._inductor.cudagraph_utils",
+    "CUDAGraphPolicy",
+    "2.12..",
     without="rs.guard: an annotation can enable CUDA graphs although they are forbidden",
 )
 _TREES = private_name(
@@ -64,6 +64,7 @@ _MODE = private_name(
 )
 
 _CUDA_GRAPHS: Final = "inductor.triton.cudagraphs"
+_GRAPH_POLICY: Final = "inductor.cudagraph_policy"  # torch 2.12 and later
 _OWNERS: Final = {module: owner for owner, module in MODULES.items()}
 _STALE = "rs.guard: code that was cached before a setting was pinned may be used"
 _DIRTY = private_name(CONFIG_MACHINERY, "ConfigModule._is_dirty", "2.0..2.11", of_instances=True, without=_STALE)
@@ -102,6 +103,7 @@ class _PinRegistry:
         self.patches: list[AttributePatch] = []
         self.cancel_import_hooks: list[Cancel] = []
         self.assigning = False
+        self.policy = _NoGraphs()
 
     def add(self, pins: Pins) -> None:
         with self.lock:
@@ -124,6 +126,10 @@ class _PinRegistry:
                 return True, pins.forced[setting]
         return False, None
 
+    def graphs_forbidden(self) -> bool:
+        """Return whether CUDA graphs of compiled code are pinned to off."""
+        return self.forced_value(_CUDA_GRAPHS) == (True, False)
+
     def refuse(self, setting: str, requested: object, how: str) -> bool:
         """Return whether the setting is pinned; if so and another value is requested, call the callbacks of all its pins."""
         pinned, value = self.forced_value(setting)
@@ -139,7 +145,6 @@ class _PinRegistry:
         callbacks = {
             _OPTIONS.module: self._patch_wrapper,
             CONFIG_MACHINERY: self._patch_config_class,
-            _EXTRA.module: self._patch_compile_fx,
             _TREES.module: self._patch_cudagraph_trees,
             **dict.fromkeys(MODULES.values(), self._module_imported),
         }
@@ -166,9 +171,7 @@ class _PinRegistry:
             self._assign(loaded)
             return
         for layer, field_name in ((_FORCE.attribute, "forced"), (_SUGGEST.attribute, "suggested")):
-            pinned_values: dict[str, object] = {}
-            for pins in self.pins:
-                pinned_values.update(getattr(pins, field_name))
+            pinned_values = self._pinned_values(field_name)
             for setting in pinned_values.keys() | {
                 s for s, saved_layer in self.original_values if saved_layer == layer
             }:
@@ -187,6 +190,15 @@ class _PinRegistry:
                     changed_owners.add(owner)
         for owner in changed_owners:
             _clear_caches(loaded[owner])
+
+    def _pinned_values(self, field_name: str) -> dict[str, object]:
+        """Return the values for one layer, by setting."""
+        values: dict[str, object] = {}
+        for pins in self.pins:
+            values.update(getattr(pins, field_name))
+        if field_name == "forced" and self.graphs_forbidden() and not _POLICY.is_closed():
+            values[_GRAPH_POLICY] = self.policy
+        return values
 
     def _assign(self, loaded: Mapping[str, Any]) -> None:
         """Assign the current pins in this context, and restore entries that are no longer pinned."""
@@ -227,12 +239,9 @@ class _PinRegistry:
                     k: v for k, v in changes.items() if not (owner and self.refuse(f"{owner}.{k}", v, "config.patch"))
                 }
                 config_patch = original(config, kept)
-                suggested = [k for k in kept if any(f"{owner}.{k}" in pins.suggested for pins in self.pins)]
-                return (
-                    _restore_overrides_on_exit(config_patch, config, suggested)
-                    if suggested and _can_pin()
-                    else config_patch
-                )
+                replaced = {name for pins in self.pins for name in pins.suggested} | {_GRAPH_POLICY}
+                names = [k for k in kept if f"{owner}.{k}" in replaced and k in entries_in(config)]
+                return _restore_overrides_on_exit(config_patch, config, names) if names and _can_pin() else config_patch
 
             return refusing_patch
 
@@ -255,27 +264,12 @@ class _PinRegistry:
 
         self._add_patches(_OPTIONS.patch(wrap_apply_options))
 
-    def _patch_compile_fx(self, _module: ModuleType) -> None:
-        """Refuse CUDA graphs that an annotation of a compiled region enables; this does not depend on the config."""
-
-        def wrap_config_extra(original: Any) -> Any:
-            def refusing_config_extra(*args: Any, **kwargs: Any) -> Any:
-                compiler_config = original(*args, **kwargs)
-                if compiler_config.cudagraphs.value and self.forced_value(_CUDA_GRAPHS) == (True, False):
-                    self.refuse(_CUDA_GRAPHS, True, "annotation")
-                    compiler_config.cudagraphs.value = False
-                return compiler_config
-
-            return refusing_config_extra
-
-        self._add_patches(_EXTRA.patch(wrap_config_extra))
-
     def _patch_cudagraph_trees(self, _module: ModuleType) -> None:
         """Refuse captures of `backend="cudagraphs"`, which reads no config; the same operators then run without a graph."""
 
         def wrap_cudagraphify(original: Any) -> Any:
             def refusing_cudagraphify(model: Any, *args: Any, **kwargs: Any) -> Any:
-                if self.forced_value(_CUDA_GRAPHS) == (True, False):
+                if self.graphs_forbidden():
                     self.refuse(_CUDA_GRAPHS, True, "backend='cudagraphs'")
                     return model
                 return original(model, *args, **kwargs)
@@ -283,6 +277,36 @@ class _PinRegistry:
             return refusing_cudagraphify
 
         self._add_patches(_TREES.patch(wrap_cudagraphify))
+
+
+class _NoGraphs:
+    """The `cudagraph_policy` while graphs are forbidden: no compiled graph is wrapped. All else is as in the user's policy, or torch's.
+
+    An annotation of a compiled region enables graphs whatever the config says; before it is used, torch asks the policy.
+    """
+
+    def __deepcopy__(self, _: object) -> "_NoGraphs":
+        """Return itself: torch copies all its settings, and compares the copies."""
+        return self
+
+    def should_wrap(self, compiled_graph: Any) -> bool:
+        """Return False, and report it, for compiled code for which graphs were requested while they are forbidden."""
+        requested = compiled_graph.cudagraph_info is not None or compiled_graph.disabled_cudagraphs_reason
+        if requested and _registry.graphs_forbidden():  # torch may keep a copy of its settings for later
+            _registry.refuse(_CUDA_GRAPHS, True, "annotation")
+            return False
+        return bool(self._otherwise().should_wrap(compiled_graph))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method of the policy that is used otherwise."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._otherwise(), name)
+
+    def _otherwise(self) -> Any:
+        owner_and_entry = _entry(_GRAPH_POLICY, _loaded_config_modules())
+        users = read_override(owner_and_entry[1]) if owner_and_entry else None
+        return _POLICY.get()() if users in (None, UNSET.find(), self) else users
 
 
 _registry: Final = _PinRegistry()

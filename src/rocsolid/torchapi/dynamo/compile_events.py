@@ -33,7 +33,7 @@ from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
 from rocsolid.torchapi.dynamo.failed_guards import found_value, guard_text
 from rocsolid.torchapi.dynamo.graph_events import break_event, node_location, operators
 from rocsolid.torchapi.import_hooks import Cancel, when_imported
-from rocsolid.torchapi.private_api import AttributePatch, PrivateName, private_name
+from rocsolid.torchapi.private_api import COMPILER_PACKAGES, AttributePatch, PrivateName, private_name
 from rocsolid.torchapi.user_frames import user_location
 
 _UTILS = "torch._dynamo.utils"
@@ -49,11 +49,11 @@ _INSTANT = private_name(
 _SUMMARY = private_name(
     _UTILS, "CompilationMetrics.create", "2.7..", without="rocsolid compiles: the causes of recompiles are missing"
 )
-_CALL_BACKEND = private_name(
+CALL_BACKEND = private_name(
     "torch._dynamo.output_graph",
     "OutputGraph.call_user_compiler",
     "2.4..",
-    without="rocsolid compiles: the operators and lines of graphs are missing",
+    without="rocsolid compiles: the operators and lines of graphs are missing, and this phase of a compile is not named",
 )
 _LOWERING = private_name(
     "torch._inductor.graph",
@@ -74,7 +74,7 @@ _LOG_GRAPH_BREAK = private_name(
 _LOG_GRAPH_BREAK_2_9 = private_name(
     "torch._dynamo.symbolic_convert", "log_graph_break", "2.9", without=_NO_BREAKS
 )  # a method of the translator since 2.10
-_EXTRACT_STACK = private_name("torch._guards", "TracingContext.extract_stack", "2.4..", without=_NO_BREAKS)
+_EXTRACT_STACK = private_name("torch._guards", "TracingContext.extract_stack", "2.9", without=_NO_BREAKS)
 
 _ID_LENGTH: Final = 100  # the first characters of generated code contain its id: # AOT ID: ['0_backward']
 BACKWARD_PHASES: Final = ("entire_backward_compile", "compile_fx.<locals>.bw_compiler")
@@ -170,7 +170,7 @@ class _EventHub:
             (_END, self._before(self._phase_ended)),
             (_INSTANT, self._before(self._cache_event)),
             (_SUMMARY, self._before(self._summary)),
-            (_CALL_BACKEND, self._before(self._graph_traced)),
+            (CALL_BACKEND, self._before(self._graph_traced)),
             (_LOG_GRAPH_BREAK, self._before(self._graph_broke)),
             (_LOG_GRAPH_BREAK_2_9, self._before(self._graph_broke_in_2_9)),
             (_LOWERING, self._after(self._graph_lowered)),
@@ -216,7 +216,7 @@ class _EventHub:
         if self._thread_state.compiles:
             self._thread_state.compiles.pop()
         error = compile_.error
-        from_dynamo = type(error).__module__.startswith("torch._dynamo")  # not an error of the user's own code
+        from_dynamo = type(error).__module__.startswith(COMPILER_PACKAGES[0])  # not an error of the user's own code
         if error is not None and from_dynamo and not getattr(error, "logged", False):
             _log_failures(self._publish, break_event(unit, error, str(error), compile_, frame_skipped=True))
         message = "" if error is None else f"{type(error).__name__}: {error}"
@@ -412,7 +412,7 @@ class _EventHub:
         error = sys.exc_info()[1]
         if error is None:  # a branch on a tensor's value
             error = _BranchOnTensor(reason)
-            error.real_stack = _EXTRACT_STACK.get()()
+            error.real_stack = (extract_stack := _EXTRACT_STACK.find()) and extract_stack()
         self._publish(break_event(self._unit(), error, reason, caller.f_locals["self"]))
 
 

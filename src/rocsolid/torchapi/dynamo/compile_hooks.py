@@ -46,6 +46,13 @@ _RESET_CODE = private_name(
     "2.0..",
     without="rs.optimize: a function whose compile was cancelled is not compiled again",
 )
+GRAPH_NAME = private_name("torch._dynamo", "__compiled_fn", "2.0..", text=True, without=_UNSEEN)
+CACHING_PRECOMPILE = private_name(
+    "torch._dynamo.config",
+    "caching_precompile",
+    "2.11..",
+    without="rs.optimize: Dynamo's traces are not kept, so a second process traces again",
+)
 _GUARD_HOOK = private_name("torch._C._dynamo.eval_frame", "set_guard_complete_hook", "2.8..", without=_UNSEEN)
 
 FALLBACK_ERRORS: Final = frozenset({"Unsupported", "UserError"})  # Dynamo falls back to eager for these
@@ -154,7 +161,9 @@ class _Listeners:
                         stack.enter_context(listener.on_start(compile_))
                     result = original(converter, frame, *args, **kwargs)
                 compiled = getattr(result, "guarded_code", None) is not None
-                compile_.has_graph = compiled and any(map(_is_graph_name, result.guarded_code.code.co_names))
+                compile_.has_graph = compiled and any(
+                    n.startswith(GRAPH_NAME.name) for n in result.guarded_code.code.co_names
+                )
                 compile_.skip_reason = getattr(result, "skip_reason", None) or ""
             except CompileCancelled as cancelled:
                 if not compile_.full_graph:
@@ -177,10 +186,6 @@ class _Listeners:
             return result
 
         return convert_frame
-
-
-def _is_graph_name(name: str) -> bool:
-    return name.startswith("__compiled_fn")
 
 
 def _can_fall_back() -> bool:
@@ -209,8 +214,11 @@ _marked_codes: Final[list[CodeType]] = []
 
 def remove_skip_marks() -> None:
     """Remove the skip marks of cancelled compiles, so that other functions with the same code are compiled again."""
+    reset_code = _RESET_CODE.find() if _marked_codes else None
     while _marked_codes:
-        _RESET_CODE.get()(_marked_codes.pop())
+        code = _marked_codes.pop()
+        if reset_code is not None:
+            reset_code(code)
 
 
 class CompiledRuns:
@@ -221,7 +229,7 @@ class CompiledRuns:
 
     def __init__(self) -> None:
         self._graphs = self._without_graph = self._cache_hits = 0
-        self._can_count = _GUARD_HOOK.exists()
+        self._can_count = _GUARD_HOOK.find() is not None and not GRAPH_NAME.is_closed()
         self._thread_id = threading.get_ident()
         self._remove: Callable[[], None] = lambda: None
         self._previous: Callable[[bool], bool] | None = None
@@ -239,9 +247,8 @@ class CompiledRuns:
 
     def __enter__(self) -> "CompiledRuns":
         self._remove = add_compile_listener(self)
-        config = sys.modules.get("torch._dynamo.config")
         # Code that torch loads from a saved trace runs without a compile, and without a call of this hook.
-        self._can_count = self._can_count and not getattr(config, "caching_precompile", False)
+        self._can_count = self._can_count and not CACHING_PRECOMPILE.find()
         if self._can_count:
             self._previous = _GUARD_HOOK.get()(self._on_guards_checked)
         return self

@@ -11,48 +11,57 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Final
 
+from rocsolid.torchapi.dynamo.compile_events import CALL_BACKEND
 from rocsolid.torchapi.dynamo.compile_hooks import frames_up
-from rocsolid.torchapi.private_api import private_name
+from rocsolid.torchapi.inductor.compiler_startup import COMPILE_FX
+from rocsolid.torchapi.inductor.lowering import AUTOTUNING, LOAD_BY_KEY
+from rocsolid.torchapi.private_api import PrivateName, private_name
 
-# The phase by file (inside torch) and function.
-_PHASES: Final[Mapping[tuple[str, str], str]] = {
-    ("_inductor/select_algorithm.py", "benchmark_choices"): "autotuning {choices}",
-    ("_inductor/select_algorithm.py", "do_autotuning"): "autotuning",
-    ("_inductor/select_algorithm.py", "precompile"): "compiling autotune choices",
-    ("_inductor/select_algorithm.py", "wait_on_futures"): "compiling autotune choices",
-    ("_inductor/autotune_process.py", "benchmark"): "autotuning in a child process",
+_NOT_REPORTED: Final = "rs.compile, rocsolid compiles: that a compile is {} is not reported"
+
+
+_Phase = tuple[tuple[str, str], tuple[PrivateName, str]]
+
+
+def _phase(module: str, name: str, phase: str, function: str = "") -> _Phase:
+    """Declare the function of a phase; `function` is a function inside of it."""
+    without = _NOT_REPORTED.format(phase.partition(" {")[0])
+    return _phase_of(private_name(f"torch.{module}", name, "2.9..", without=without), phase, function)
+
+
+def _phase_of(declared: PrivateName, phase: str, function: str = "") -> _Phase:
+    """Return the file (inside torch) and the function of a phase, and its private name and text."""
+    file = declared.module.removeprefix("torch.").replace(".", "/") + ".py"
+    return (file, function or declared.attribute), (declared, phase)
+
+
+_SELECT, _RUNTIME = "_inductor.select_algorithm", "_inductor.runtime.triton_heuristics"
+_PHASES: Final[Mapping[tuple[str, str], tuple[PrivateName, str]]] = dict(
     (
-        "_inductor/runtime/triton_heuristics.py",
-        "benchmark_all_configs",
-    ): "timing launch configurations of a Triton kernel",
-    (
-        "_inductor/runtime/triton_heuristics.py",
-        "coordinate_descent_tuning",
-    ): "tuning a Triton kernel by coordinate descent",
-    ("_inductor/runtime/triton_heuristics.py", "precompile"): "compiling a Triton kernel",
-    ("_inductor/async_compile.py", "wait"): "waiting for compile workers",
-    ("_inductor/async_compile.py", "_wait_futures"): "waiting for compile workers",
-    ("_inductor/cpp_builder.py", "run_compile_cmd"): "compiling C++",
-    ("_inductor/cpp_builder.py", "build"): "compiling C++",
-    ("_inductor/codecache.py", "load_by_key_path"): "loading generated code",
-    ("_inductor/graph.py", "codegen"): "generating code",
-    ("_inductor/scheduler.py", "fuse_nodes"): "fusing kernels",
-    ("_inductor/graph.py", "run"): "lowering the graph (Inductor)",
-    ("_inductor/fx_passes/post_grad.py", "post_grad_passes"): "running graph passes (Inductor)",
-    ("_inductor/fx_passes/joint_graph.py", "joint_graph_passes"): "running graph passes (Inductor)",
-    ("_inductor/compile_fx.py", "compile_fx"): "compiling with Inductor",
-    ("_functorch/aot_autograd.py", "aot_module_simplified"): "tracing forward and backward (AOTAutograd)",
-    ("_dynamo/symbolic_convert.py", "run"): "tracing the function (Dynamo)",
-    ("_dynamo/output_graph.py", "call_user_compiler"): "calling the backend",
-}
-for _file, _function in _PHASES:
-    private_name(
-        "torch." + _file.removesuffix(".py").replace("/", "."),
-        f"def {_function}(",
-        "2.9..",
-        text=True,
-        without=f"rs.compile: that a compile is {_PHASES[_file, _function].partition(' ')[0]} is not reported",
+        _phase(_SELECT, "AlgorithmSelectorCache.benchmark_choices", "autotuning {choices}"),
+        _phase_of(AUTOTUNING, "autotuning"),
+        _phase(_SELECT, "TritonTemplateCaller.precompile", "compiling autotune choices"),
+        _phase(_SELECT, "AlgorithmSelectorCache.make_precompile_fn", "waiting for autotune choices", "wait_on_futures"),
+        _phase("_inductor.autotune_process", "BenchmarkRequest.benchmark", "autotuning in a child process"),
+        _phase(_RUNTIME, "CachingAutotuner.benchmark_all_configs", "timing launch configurations of a Triton kernel"),
+        _phase(_RUNTIME, "CachingAutotuner.coordinate_descent_tuning", "tuning a Triton kernel by coordinate descent"),
+        _phase(_RUNTIME, "CachingAutotuner.precompile", "compiling a Triton kernel"),
+        _phase("_inductor.async_compile", "AsyncCompile.wait", "waiting for compile workers"),
+        _phase("_inductor.async_compile", "AsyncCompile._wait_futures", "waiting for compile workers"),
+        _phase("_inductor.cpp_builder", "run_compile_cmd", "compiling C++"),
+        _phase("_inductor.cpp_builder", "CppBuilder.build", "compiling C++"),
+        _phase_of(LOAD_BY_KEY, "loading generated code"),
+        _phase("_inductor.graph", "GraphLowering.codegen", "generating code"),
+        _phase("_inductor.scheduler", "Scheduler.fuse_nodes", "fusing kernels"),
+        _phase("_inductor.graph", "GraphLowering.run", "lowering the graph (Inductor)"),
+        _phase("_inductor.fx_passes.post_grad", "post_grad_passes", "running graph passes (Inductor)"),
+        _phase("_inductor.fx_passes.joint_graph", "joint_graph_passes", "running graph passes (Inductor)"),
+        _phase_of(COMPILE_FX, "compiling with Inductor"),
+        _phase("_functorch.aot_autograd", "aot_module_simplified", "tracing forward and backward (AOTAutograd)"),
+        _phase("_dynamo.symbolic_convert", "InstructionTranslatorBase.run", "tracing the function (Dynamo)"),
+        _phase_of(CALL_BACKEND, "calling the backend"),
     )
+)
 
 
 def phase_of(thread_id: int) -> str:
@@ -60,7 +69,8 @@ def phase_of(thread_id: int) -> str:
     frame = sys._current_frames().get(thread_id)
     for current in frames_up(frame):
         file = current.f_code.co_filename.replace("\\", "/").rpartition("/torch/")[2]
-        if phase := _PHASES.get((file, current.f_code.co_name)):
+        name, phase = _PHASES.get((file, current.f_code.co_name), (None, ""))
+        if name is not None and not name.is_closed():
             return phase.format(choices=_progress(current)).rstrip()
     return "running other code"
 

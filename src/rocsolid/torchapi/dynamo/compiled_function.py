@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rocsolid.torchapi.graphs.replay_checks import MODULE_CHILDREN
 from rocsolid.torchapi.private_api import private_name
 
 _NOT_RECOGNISED = "rs.capture, rocsolid compiles: a compiled {} is treated like an uncompiled one"
@@ -36,8 +37,11 @@ def is_compiled(function: Any) -> bool:
 
 def original_function(function: Any) -> Any:
     """Return the function or module that was passed to `torch.compile`; an uncompiled one is returned unchanged."""
-    modules = getattr(function, "_modules", {}) if _MODULE.exists() else {}
-    return modules[_MODULE.attribute] if _MODULE.attribute in modules else ORIGINAL_FUNCTION.of(function, function)
+    # Not `getattr`, which a wrapper of the user's may pass on to a compiled module.
+    modules = MODULE_CHILDREN.of(function) or {}
+    if _MODULE.attribute in modules and not _MODULE.is_closed():
+        return modules[_MODULE.attribute]
+    return ORIGINAL_FUNCTION.of(function, function)
 
 
 @contextmanager

@@ -9,12 +9,12 @@ from rocsolid.model.compile_event import BreakReported
 from rocsolid.torchapi.dynamo.compile_hooks import FALLBACK_ERRORS, Compile
 from rocsolid.torchapi.private_api import private_name
 
-_INSTRUCTION = private_name(
+INSTRUCTION = private_name(
     "torch._dynamo.symbolic_convert",
     "InstructionTranslatorBase.current_instruction",
-    "2.4..",
+    "2.4..2.12",  # later releases record the columns of frames
     of_instances=True,
-    without="rocsolid breaks: no caret under the expression, up to torch 2.12",
+    without="rocsolid breaks: no caret under the expression",
 )
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
@@ -49,7 +49,7 @@ def _columns(position: Any) -> tuple[int, int] | None:
 
 def _instruction_columns(frame: Any, source: Any) -> tuple[int, int] | None:
     """Return the columns of the instruction that Dynamo's tracer is at, if it is in this frame's line and does not span several."""
-    position = getattr(_INSTRUCTION.of(source), "positions", None)
+    position = getattr(INSTRUCTION.of(source), "positions", None)
     lines = getattr(position, "lineno", None), getattr(position, "end_lineno", None)
     same_file = not isinstance(source, Compile) and source.f_code.co_filename == frame.filename
     return _columns(position) if same_file and lines == (frame.lineno, frame.lineno) else None

@@ -5,6 +5,10 @@ two reasons. It stores traces by the function's name and line only, so another m
 every guard that compares an object by its address (functions, classes and modules): if such an object is replaced, the old code is
 still used. Here the caller chooses the folder, one per model. The names of the dropped guards are returned, so that the caller can
 compare descriptions of the objects: see `describe_object`.
+
+`torch.compiler.precompile` (2.14 and later) is no replacement: it records the operators of one call with `make_fx`, without guards, so
+a changed attribute of the model changes nothing (tried with 2.15.0: old results), and another shape raises. 2.15 contains the parts of
+a capture with Dynamo's guards that also names the dropped ones (`torch/_dynamo/precompile_package.py`); nothing public uses them yet.
 """
 
 import builtins
@@ -23,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocsolid.torchapi.config.scope import settings_scope
-from rocsolid.torchapi.dynamo.compile_hooks import Compile, add_compile_listener
+from rocsolid.torchapi.dynamo.compile_hooks import CACHING_PRECOMPILE, Compile, add_compile_listener
 from rocsolid.torchapi.private_api import private_name
 
 _NOT_SAVED = "rs.optimize: Dynamo's traces are not kept, so a second process traces again"
@@ -38,15 +42,28 @@ _PACKAGE = private_name(
 )
 _DEFAULTS_SOURCE = private_name("torch._dynamo.source", "DefaultsSource.__reduce__", "2.11..", without=_NOT_SAVED)
 _CLEAR = private_name("torch._dynamo.precompile_context", "PrecompileContext.clear", "2.11..", without=_NOT_SAVED)
-_CONFIG = private_name("torch._dynamo.config", "caching_precompile", "2.11..", without=_NOT_SAVED)
 # Names the dropped guards. Without this message we could not tell which guards a saved trace lacks.
 _DROPPED = private_name(
     "torch._dynamo.guards", "is dropped with caching_precompile", "2.11..", text=True, without=_NOT_SAVED
 )
-_NEEDED: Final = (_PATH_PREFIX, _ENTRIES, _UNIQUE_ID, _CONVERTER, _PACKAGE, _DEFAULTS_SOURCE, _CLEAR, _DROPPED)
+# The beginnings of names that Dynamo generates.
+IMPORT_PREFIX = private_name("torch._dynamo", "__import_", "2.11..", text=True, without=_NOT_SAVED)
+BUILTINS_PREFIX = private_name("torch._dynamo", "__builtins_dict__", "2.11..", text=True, without=_NOT_SAVED)
+_NEEDED: Final = (
+    _PATH_PREFIX,
+    _ENTRIES,
+    _UNIQUE_ID,
+    _CONVERTER,
+    _PACKAGE,
+    _DEFAULTS_SOURCE,
+    _CLEAR,
+    _DROPPED,
+    IMPORT_PREFIX,
+    BUILTINS_PREFIX,
+)
 _SHOWN = "rs.optimize: torch's warnings about traces that cannot be kept are shown"
 _FILTERED_MESSAGES: Final = {  # by logger: a part of the messages that are hidden
-    hidden.module: hidden.name
+    hidden.module: hidden
     for hidden in (
         _DROPPED,
         # For example after the code was edited; Dynamo then traces again.
@@ -56,7 +73,6 @@ _FILTERED_MESSAGES: Final = {  # by logger: a part of the messages that are hidd
         private_name("torch._dynamo.output_graph", "Detected a package bypass", "2.11..", text=True, without=_SHOWN),
     )
 }
-_IMPORT_PREFIX, _BUILTINS_PREFIX = "__import_", "__builtins_dict__"  # of names that Dynamo generates
 _NUMBERED_NAME: Final = re.compile(r"__.*_(\d{1,6})")  # not names that end in a long random number
 _NAME_WITH_ADDRESS: Final = re.compile(r"(?<=G\[')_\d+_c[^']+(?='\])")
 _ENTRY_FILE: Final = "entry"
@@ -65,7 +81,7 @@ _SETTING: Final = "dynamo.caching_precompile"
 
 def can_save_traces() -> bool:
     """Return whether this torch can save traces, and the user has not enabled `caching_precompile`."""
-    return _CONFIG.find() is False and all(name.find() is not None for name in _NEEDED)
+    return CACHING_PRECOMPILE.find() is False and all(name.find() is not None for name in _NEEDED)
 
 
 @contextmanager
@@ -79,8 +95,9 @@ def saving_traces(function: Any, folder: Path, saved: Mapping[str, bytes]) -> It
         (folder / key).mkdir()
         (folder / key / _ENTRY_FILE).write_bytes(entry)
     log_filter = _TraceLogFilter()
-    for name in _FILTERED_MESSAGES:
-        logging.getLogger(name).addFilter(log_filter)
+    for name, hidden in _FILTERED_MESSAGES.items():
+        if not hidden.is_closed():
+            logging.getLogger(name).addFilter(log_filter)
     converters, module_name = _Converters(function.__code__), function.__module__
     patches = (
         _PATH_PREFIX.patch(lambda _: lambda: str(folder)),
@@ -114,7 +131,9 @@ def _import_name(match: re.Match[str], globals_: Mapping[str, Any]) -> str:
     """Convert the name of a global that contains a module's address to a name that is valid in another process."""
     value = globals_.get(match[0])
     return (
-        f"{_IMPORT_PREFIX}{value.__name__.replace('.', '_dot_')}" if isinstance(value, types.ModuleType) else match[0]
+        f"{IMPORT_PREFIX.name}{value.__name__.replace('.', '_dot_')}"
+        if isinstance(value, types.ModuleType)
+        else match[0]
     )
 
 
@@ -175,9 +194,10 @@ class _TraceLogFilter(logging.Filter):
         self.names: list[str] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if _FILTERED_MESSAGES[record.name] not in str(record.msg):
+        hidden = _FILTERED_MESSAGES[record.name]
+        if hidden.name not in str(record.msg):
             return True
-        if record.name == "torch._dynamo.guards" and isinstance(record.args, tuple):
+        if record.name == _DROPPED.module and isinstance(record.args, tuple):
             self.names.append(str(record.args[-1]))
         return False
 
@@ -193,11 +213,11 @@ class _Globals(dict[str, Any]):
     """A function's globals, plus the modules that Dynamo refers to by generated names."""
 
     def __missing__(self, name: str) -> Any:
-        if name.startswith(_BUILTINS_PREFIX):
+        if name.startswith(BUILTINS_PREFIX.name):
             return vars(builtins)
-        if not name.startswith(_IMPORT_PREFIX):
+        if not name.startswith(IMPORT_PREFIX.name):
             raise KeyError(name)
-        return importlib.import_module(name.removeprefix(_IMPORT_PREFIX).replace("_dot_", "."))
+        return importlib.import_module(name.removeprefix(IMPORT_PREFIX.name).replace("_dot_", "."))
 
 
 def describe_guarded(model: Any, names: Sequence[str]) -> dict[str, str] | None:

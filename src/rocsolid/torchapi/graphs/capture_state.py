@@ -17,17 +17,19 @@ from typing import Any, Final
 
 from rocsolid.errors import CompileInCaptureError
 from rocsolid.torchapi.import_hooks import when_imported
-from rocsolid.torchapi.private_api import AttributePatch, private_name
+from rocsolid.torchapi.private_api import AttributePatch, compiler_imported, private_name
+from rocsolid.torchapi.user_frames import is_torch_file
 
 _NOT_REFUSED = "rs.guard: a compile inside the user's own torch.cuda.graph block is not refused"
-_ENTER = private_name("torch.cuda.graphs", "graph.__enter__", "2.4..", without=_NOT_REFUSED)
-_EXIT = private_name("torch.cuda.graphs", "graph.__exit__", "2.4..", without=_NOT_REFUSED)
+# From 2.14 on torch itself refuses the compile, and from 2.15 on it leaves the stream of a failed capture.
+_ENTER = private_name("torch.cuda.graphs", "graph.__enter__", "2.4..2.13", without=_NOT_REFUSED)
+_EXIT = private_name("torch.cuda.graphs", "graph.__exit__", "2.4..2.14", without=_NOT_REFUSED)
 _STREAM = private_name(
     "torch.cuda.graphs",
     "graph.stream_ctx",
-    "2.4..",
+    "2.4..2.14",
     of_instances=True,
-    without="rs.guard: after a failed capture in a torch.cuda.graph block, its stream stays current (up to torch 2.14)",
+    without="rs.guard: after a failed capture in a torch.cuda.graph block, its stream stays current",
 )
 _SYNC_ERROR = private_name(
     "torch._C",
@@ -36,6 +38,13 @@ _SYNC_ERROR = private_name(
     text=True,
     gpu_builds_only=True,
     without="rs.capture: the refusal of a capture does not name the operator that waits for the GPU",
+)
+MARKED_CONSTANT = private_name(
+    "torch._dynamo",
+    "_dynamo_marked_constant",
+    "2.0..",
+    text=True,
+    without="rs.capture: compiled code that asks whether a graph is captured has a graph break in the warm-up",
 )
 _MAX_CAPTURE_S: Final = 60.0
 _MAX_WAIT_S: Final = 10.0
@@ -109,7 +118,7 @@ def _let_others_leave(functions: Sequence[Callable[..., Any]], own: set[int], he
 
 def refusing_stance(*, if_any: bool = False) -> AbstractContextManager[object]:
     """Return the `torch.compiler` stance that refuses to compile, with torch's own error."""
-    return nullcontext() if if_any and not _anything_compiled() else _stance("fail_on_recompile")
+    return nullcontext() if if_any and not compiler_imported() else _stance("fail_on_recompile")
 
 
 def is_refused_compile(error: BaseException) -> bool:
@@ -124,12 +133,7 @@ def is_sync_error(error: BaseException) -> bool:
 
 def uncompiled() -> AbstractContextManager[object]:
     """Return a context in which compiled functions run in eager."""
-    return _stance("force_eager") if _anything_compiled() else nullcontext()
-
-
-def _anything_compiled() -> bool:
-    """Return whether this process may have compiled something: it has imported Dynamo."""
-    return "torch._dynamo" in sys.modules
+    return _stance("force_eager") if compiler_imported() else nullcontext()
 
 
 def _stance(name: str) -> AbstractContextManager[object]:
@@ -163,11 +167,12 @@ class _ReportedAsCapturing:
 
     def _replacement(self, original: Callable[[], bool]) -> Callable[[], bool]:
         def is_current_stream_capturing() -> bool:
-            caller = sys._getframe(1).f_globals.get("__name__", "")
-            reported = threading.get_ident() in self._threads and not caller.startswith("torch.")
-            return reported or original()
+            reported = threading.get_ident() in self._threads
+            return (reported and not is_torch_file(sys._getframe(1).f_code.co_filename)) or original()
 
-        vars(is_current_stream_capturing)["_dynamo_marked_constant"] = True  # Dynamo evaluates it while tracing
+        # `torch.compiler.assume_constant_result` would import the compiler.
+        if not MARKED_CONSTANT.is_closed():
+            vars(is_current_stream_capturing)[MARKED_CONSTANT.name] = True  # Dynamo evaluates it while tracing
         return is_current_stream_capturing
 
     def reports(self) -> bool:
@@ -246,12 +251,16 @@ def _reading_raises(torch: ModuleType) -> bool:
 
 
 def refuse_compiles_in_captures() -> Callable[[], None]:
-    """Make every `torch.cuda.graph` block refuse compiles. Returns a function that undoes it."""
+    """Make every `torch.cuda.graph` block refuse compiles, where torch does not. Returns a function that undoes it."""
     patches: list[AttributePatch] = []
 
     def attach(_module: ModuleType) -> None:
-        if _ENTER.find() is not None and _EXIT.find() is not None:
-            patches.extend(filter(None, (_ENTER.patch(_wrap_enter), _EXIT.patch(_wrap_exit))))
+        import torch
+
+        needed = {name for name in (_ENTER, _EXIT) if name.releases.holds(torch.__version__)}
+        if all(name.find() is not None for name in needed):
+            wraps = {_ENTER: _wrap_enter, _EXIT: _wrap_exit}
+            patches.extend(filter(None, (name.patch(wraps[name]) for name in (_ENTER, _EXIT) if name in needed)))
 
     cancel_import_hook = when_imported(_ENTER.module, attach)
 

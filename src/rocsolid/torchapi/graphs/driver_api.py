@@ -12,7 +12,7 @@ from typing import Any
 
 from rocsolid.torchapi.private_api import private_name
 
-_RAW_STREAM = private_name(
+RAW_STREAM = private_name(
     "torch._C",
     "_cuda_getCurrentRawStream",
     "2.3..",
@@ -43,7 +43,7 @@ def driver_function(name: str) -> Any:
 
 def current_stream_handle() -> Callable[[int], int]:
     """Return a function that returns the raw handle of a device's current stream, without creating a Stream object."""
-    handle: Callable[[int], int] = _RAW_STREAM.find() or _public_stream_handle
+    handle: Callable[[int], int] = RAW_STREAM.find() or _public_stream_handle
     return handle
 
 

@@ -5,21 +5,18 @@ in a tenth of the time. Where this torch does not have them, Python does.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from rocsolid.torchapi.private_api import private_name
 
-#: Attributes of `nn.Module` that Dynamo replaces or adds with the first compile of the process, perhaps in another thread.
-REPLACED_BY_FIRST_COMPILE: Final = frozenset(
-    {
-        "__init__",
-        "__setstate__",
-        "___needs_generation_tag_patch",
-        "___has_generation_tag_patch",
-    }  # the last from 2.15 on
-)
 _SLOWER = "rs.capture: {} in Python, so a replay costs more CPU time"
 _EAGER = "rs.capture: every call runs in eager, because {} cannot be seen"
+_RECAPTURED = "rs.capture: the first compile of the process discards the graphs of modules"
+GENERATION_TAGS: Final = (
+    private_name("torch._dynamo", "___needs_generation_tag_patch", "2.0..2.14", text=True, without=_RECAPTURED),
+    private_name("torch._dynamo", "___has_generation_tag_patch", "2.15..", text=True, without=_RECAPTURED),
+)
 _GUARDS = "torch._C._dynamo.guards"
 _TENSOR_GUARDS = private_name(_GUARDS, "TensorGuards", "2.4..", without=_SLOWER.format("inputs are compared"))
 _STATE_GUARD = private_name(_GUARDS, "GlobalStateGuard", "2.4..", without=_SLOWER.format("torch's state is compared"))
@@ -71,7 +68,26 @@ _STORAGE_USERS = private_name(
     without="rs.optimize: weights are not moved, so projections are not merged",
 )
 _VERSION = private_name(
-    "torch", "Tensor._version", "2.0..", without="rs.capture: writes to watched tensors are found by their values"
+    "torch",
+    "Tensor._version",
+    "2.0..",
+    without="rs.capture, rs.optimize: writes to tensors are found by their values; forms with constant weights are not used",
+)
+MODULE_CONTENTS: Final = tuple(
+    private_name("torch.nn", name, "2.0..", of_instances=True, without=_EAGER.format("what a module contains"))
+    for name in ("Module._parameters", "Module._buffers", "Module._modules")
+)
+MODULE_CHILDREN: Final = MODULE_CONTENTS[-1]
+FORWARD_HOOKS: Final = tuple(
+    private_name("torch.nn", name, "2.0..", of_instances=True, without=_EAGER.format("a module's hook"))
+    for name in ("Module._forward_hooks", "Module._forward_pre_hooks")
+)
+MODULE_HOOKS: Final = (
+    *FORWARD_HOOKS,
+    *(
+        private_name("torch.nn", name, "2.0..", of_instances=True, without=_EAGER.format("a module's hook"))
+        for name in ("Module._backward_hooks", "Module._backward_pre_hooks")
+    ),
 )
 _NEEDED_TO_REPLAY = (_GLOBAL_HOOKS, _GLOBAL_PRE_HOOKS, _DISPATCH_MODES, _FUNCTION_MODES, _TRANSFORM_LEVEL, _PARAMETRIZE)
 
@@ -192,7 +208,8 @@ def default_device() -> str:
 
 def active_mode() -> str:
     """Return what is active that sees every operator, and that a replay would bypass; empty when nothing is."""
-    if missing := next((name for name in _NEEDED_TO_REPLAY if name.find() is None), None):
+    missing = next((name for name in _NEEDED_TO_REPLAY if name.find() is None), None)
+    if missing := missing or next((name for name in (*MODULE_CONTENTS, *MODULE_HOOKS) if name.is_closed()), None):
         return f"a mode or hook that rocsolid cannot see may be active (this torch has no `{missing}`)"
     if _TRANSFORM_LEVEL.get()() is not None:
         return "a transform of torch.func (vmap, grad, jvp) is active"
@@ -241,9 +258,19 @@ def write_count(tensor: Any) -> int | None:
     return None if tensor.is_inference() else _VERSION.of(tensor)
 
 
-def write_counts(tensors: Sequence[Any]) -> list[int]:
-    """Return `write_count` of many tensors, none of them made in inference mode; a loop of its own, because it runs at each call."""
-    return [tensor._version for tensor in tensors]
+def write_counts(tensors: Sequence[Any]) -> list[object]:
+    """Return `write_count` of many tensors, none of them made in inference mode; without a loop, because it runs at each call."""
+    if _VERSION.is_closed():
+        return [object() for _ in tensors]  # equal to no other counts
+    return list(map(_read_version, tensors))
+
+
+_read_version = attrgetter(_VERSION.attribute)
+
+
+def replaced_by_first_compile() -> frozenset[str]:
+    """Return attributes of `nn.Module` that Dynamo replaces or adds with the first compile of the process, perhaps in another thread."""
+    return frozenset({"__init__", "__setstate__"} | {n.name for n in GENERATION_TAGS if not n.is_closed()})
 
 
 def dict_version() -> Callable[[dict[Any, Any]], object]:

@@ -33,9 +33,9 @@ def limited(subsystem: str, limit: int | None) -> Iterator[list[tuple[str, str]]
 
     With a limit, compiles inside the block do not use torch's cache of graphs.
     """
-    bisector = _BISECTOR.get()
     seen: list[tuple[str, str]] = []
-    if limit is None:
+    bisector = _BISECTOR.find() if limit is not None else None
+    if limit is None or bisector is None:
         yield seen
         return
 

@@ -1,13 +1,11 @@
 """Shortens the start of torch's compiler in a process whose compile caches are already filled.
 
-Such a process spends most of its start-up time on three things that can be avoided or overlapped:
+Such a process spends most of its start-up time on two things that can be avoided or overlapped:
 
 - Every cache key contains a hash of the whole Triton installation, including a compiler library of hundreds of megabytes: 0.4 to
   0.8 s on the machines where we measured. Reading and hashing release the interpreter lock, so a thread does it during the imports.
 - A fifth of the import time is networkx. Torch's partitioner uses it only in annotations, for a memory budget and for a few debug
   plots, so it is imported on first use.
-- Inductor starts a pool of compile processes, although all kernels come from the cache. Here it is started only when a kernel must be
-  compiled.
 """
 
 import contextlib
@@ -30,17 +28,13 @@ _TRITON_KEY = private_name(
     "2.7..",
     without=_SLOW_START.format("because Triton is hashed after the imports"),
 )
-_COMPILE_FX = private_name(
+COMPILE_FX = private_name(
     "torch._inductor.compile_fx",
     "compile_fx",
     "2.4..",
-    without=_SLOW_START.format("because the compiler is imported at the first call"),
-)
-_WARM_POOL = private_name(
-    "torch._inductor.async_compile",
-    "maybe_warm_pool",
-    "2.13..",
-    without=_SLOW_START.format("because compile processes are started although none is needed"),
+    without=_SLOW_START.format(
+        "because the compiler is imported at the first call, and this phase of a compile is not named"
+    ),
 )
 _LAZY_MODULE: Final = "networkx"
 
@@ -55,24 +49,13 @@ def preload_compiler() -> threading.Thread | None:
         )
         thread.start()
     with contextlib.suppress(Exception), lazily_imported(_LAZY_MODULE):  # a broken compiler is reported when it is used
-        _COMPILE_FX.find()
+        COMPILE_FX.find()
     return thread
 
 
 def _compute_triton_key(triton_key: Any) -> None:
     with contextlib.suppress(Exception):  # a missing or unreadable Triton is reported when the key is used
         triton_key()
-
-
-@contextmanager
-def without_pool_warmup() -> Iterator[None]:
-    """Inside the block Inductor starts its process pool only when a kernel must be compiled, not in advance."""
-    patch = _WARM_POOL.patch(lambda _: lambda: None)
-    try:
-        yield
-    finally:
-        if patch is not None:
-            patch.undo()
 
 
 class _LazyModule(ModuleType):

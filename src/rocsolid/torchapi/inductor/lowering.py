@@ -7,7 +7,7 @@ import ast
 import contextlib
 import re
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,59 +17,59 @@ from rocsolid.torchapi.config import modes
 from rocsolid.torchapi.private_api import private_name
 
 _GRAPH = private_name(
-    "torch._inductor.graph", "GraphLowering.compile_to_module", "2.9..", without="rocsolid dryrun: does not run"
+    "torch._inductor.graph", "GraphLowering.compile_to_module", "2.11..", without="rocsolid dryrun: does not run"
 )
-_NO_CUDAGRAPHS = 'rocsolid dryrun: workloads with mode="reduce-overhead" are not traced'
-_CUDAGRAPHS = private_name("torch._inductor.output_code", "cudagraph_post_compile", "2.9..", without=_NO_CUDAGRAPHS)
+_NO_CUDAGRAPHS = 'rocsolid dryrun: mode="reduce-overhead" is traced like mode="default"'
+_CUDAGRAPHS = private_name("torch._inductor.output_code", "cudagraph_post_compile", "2.11..", without=_NO_CUDAGRAPHS)
 _PARTITIONS = private_name(
-    "torch._inductor.output_code", "cudagraph_partition_post_compile", "2.9..", without=_NO_CUDAGRAPHS
+    "torch._inductor.output_code", "cudagraph_partition_post_compile", "2.11..", without=_NO_CUDAGRAPHS
 )
 _DEFINE = private_name(
     "torch._inductor.codegen.triton",
     "TritonScheduling.define_kernel",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: kernels are listed without the user's lines",
 )
 _DEFINE_USER = private_name(
     "torch._inductor.codegen.wrapper",
     "PythonWrapperCodegen.define_user_defined_triton_kernel",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: the user's own Triton kernels are listed without their lines",
 )
 _EXTERN_KERNEL = private_name(
-    "torch._inductor.ir", "ExternKernel", "2.9..", without="rocsolid dryrun: calls of libraries are not listed"
+    "torch._inductor.ir", "ExternKernel", "2.11..", without="rocsolid dryrun: calls of libraries are not listed"
 )
 _UNSAFE_NODE = private_name(
     "torch._inductor.utils",
     "get_first_incompatible_cudagraph_node",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: operators that torch never captures are not named",
 )
-_NO_AUTOTUNING = "rocsolid dryrun: max_autotune is not traced"
-_TEMPLATE = private_name("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.9..", without=_NO_AUTOTUNING)
-_AUTOTUNING = private_name(
-    "torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.10..", without=_NO_AUTOTUNING
+_NO_AUTOTUNING = "rocsolid dryrun: max_autotune is not traced (in a compile, this phase is not named)"
+_TEMPLATE = private_name("torch._inductor.select_algorithm", "TritonTemplateCaller", "2.11..", without=_NO_AUTOTUNING)
+AUTOTUNING = private_name(
+    "torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "2.11..", without=_NO_AUTOTUNING
 )
 _LOAD = private_name(
-    "torch._inductor.codecache", "PyCodeCache.load", "2.9..", without="rocsolid dryrun: kernels are not compiled"
+    "torch._inductor.codecache", "PyCodeCache.load", "2.11..", without="rocsolid dryrun: kernels are not compiled"
 )
-_LOAD_BY_KEY = private_name(
-    "torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.9..", without=_NO_AUTOTUNING
+LOAD_BY_KEY = private_name(
+    "torch._inductor.codecache", "PyCodeCache.load_by_key_path", "2.11..", without=_NO_AUTOTUNING
 )
 _PRECOMPILE = private_name(
     "torch._inductor.runtime.triton_heuristics",
     "CachingAutotuner._precompile_config",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: kernels are not compiled",
 )
 _GRID = private_name(
     "torch._inductor.runtime.triton_heuristics",
     "GridExpr",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: the number of workgroups is unknown",
 )
 _BREAKS = private_name(
-    "torch._dynamo.utils", "graph_break_reasons", "2.9..", without="rocsolid dryrun: graph breaks are not listed"
+    "torch._dynamo.utils", "graph_break_reasons", "2.11..", without="rocsolid dryrun: graph breaks are not listed"
 )
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
@@ -146,13 +146,17 @@ def record_lowering(on_graph: Callable[[Any], None]) -> LoweringRecord:
     return record
 
 
-def mode_options(mode: str) -> dict[str, Any]:
-    """Return the options that a mode of torch.compile sets."""
-    return modes.mode_options(mode, dynamic=None)
+def compile_options(mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for `torch.compile`: those that the mode sets, and the given ones."""
+    chosen = {**modes.mode_options(mode, dynamic=None), **options}
+    if not all(name.find() is not None for name in (_CUDAGRAPHS, _PARTITIONS)):  # torch would capture
+        chosen.pop("triton.cudagraphs", None)
+    return chosen
 
 
 def load_kernel(function: str, source: str) -> Any:
     """Return the autotuner object of a generated kernel, with the configurations that it would try."""
+    _PRECOMPILE.get()  # here, because the processes that compile report errors by kernel only
     return getattr(_LOAD.get()(source), function)
 
 
@@ -216,7 +220,7 @@ def _read_lowering(lowering: Any, index: int) -> tuple[LoweredGraph, list[Any]]:
     graph.capture_blockers = list(_capture_blockers(lowering))
     graph.fp8 = list(_fp8_formats(lowering))
     graph.partitions = max(1, len(lowering.partition_maps or []))
-    outputs = [_output(value) for value in lowering.graph_outputs]
+    outputs = [_output(value, lowering.sizevars) for value in lowering.graph_outputs]
     graph.seconds = time.monotonic() - started
     return graph, outputs
 
@@ -281,18 +285,21 @@ def _fp8_formats(lowering: Any) -> Iterator[tuple[str, str]]:
                 yield name, locations[0]
 
 
-def _output(value: Any) -> Any:
+def _output(value: Any, sizevars: Any) -> Any:
     """Return shape, strides, dtype and device of an output; for an output that is not a tensor, its number or None."""
     try:
-        return (_sizes(value.get_size()), _sizes(value.get_stride()), value.get_dtype(), value.get_device())
+        return (
+            _sizes(value.get_size(), sizevars),
+            _sizes(value.get_stride(), sizevars),
+            value.get_dtype(),
+            value.get_device(),
+        )
     except (AttributeError, NotImplementedError):
         return int(value.expr) if hasattr(value, "expr") else None
 
 
-def _sizes(sizes: Any) -> tuple[int, ...]:
-    from torch._inductor.virtualized import V
-
-    hint = getattr(V.graph.sizevars, "optimization_hint", None) or V.graph.sizevars.size_hint
+def _sizes(sizes: Any, sizevars: Any) -> tuple[int, ...]:
+    hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint  # renamed in torch 2.12
     return tuple(size if isinstance(size, int) else int(hint(size)) for size in sizes)
 
 
@@ -344,13 +351,13 @@ def _replace_autotuning(record: LoweringRecord) -> None:
         record.searches.append(LoweredSearch(op=name, shapes=shapes, names=[c.name for c in choices], tuners=tuners))
         return {c: 2.0 if isinstance(c, template) else 1.0 for c in choices}
 
-    _AUTOTUNING.patch(lambda _: do_autotuning)
+    AUTOTUNING.patch(lambda _: do_autotuning)
 
 
 def _template_loader(choice: Any) -> Callable[[], Any]:
     def load() -> Any:
         request = choice.bmreq
-        module = _LOAD_BY_KEY.get()(request.module_cache_key, request.module_path)
+        module = LOAD_BY_KEY.get()(request.module_cache_key, request.module_path)
         return getattr(module, request.kernel_name)
 
     return load

@@ -7,14 +7,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from rocsolid.torchapi.private_api import private_name
+from rocsolid.torchapi.dispatch import DISPATCH_MODE
 
-_DISPATCH_MODE = private_name(
-    "torch.utils._python_dispatch",
-    "TorchDispatchMode",
-    "2.0..",
-    without="rocsolid dryrun: kernels inside custom operators are not compiled when these are called outside a graph",
-)
 _KEYS: Final = ("CUDA", "CompositeExplicitAutograd", "")  # where a GPU operator is implemented
 Implementations = Mapping[str, Callable[..., Any]]
 
@@ -53,7 +47,7 @@ def run_graph_operators(module: Any, implementations: Implementations) -> None:
 @contextlib.contextmanager
 def run_called_operators(implementations: Implementations) -> Iterator[None]:
     """Run the implementation of every custom operator that is called outside a graph."""
-    mode = _DISPATCH_MODE.find()
+    mode = DISPATCH_MODE.find()
     if mode is None:
         yield
         return

@@ -8,6 +8,7 @@ value torch needs for constant folding: they are real tensors on the CPU.
 import contextlib
 import ctypes
 import hashlib
+import importlib
 import os
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ from typing import Any, Final
 from rocsolid.errors import CannotRunError
 from rocsolid.model.chip import Chip
 from rocsolid.model.pretended_chip import PretendedChip
+from rocsolid.torchapi.config.live import MODULES
+from rocsolid.torchapi.graphs.driver_api import RAW_STREAM
 from rocsolid.torchapi.pretend.fake_device_info import build_versions, device_properties
 from rocsolid.torchapi.pretend.triton_driver import pretend_triton_driver
 from rocsolid.torchapi.private_api import private_name
@@ -29,14 +32,15 @@ from rocsolid.torchapi.private_api import private_name
 _STUB_SOURCE: Final = Path(__file__).with_name("guard.cpp")
 _FAKE_TENSOR = "torch._subclasses.fake_tensor"
 _NOT_TRACED = "rocsolid dryrun: {} is not traced"
-_FAKE_MODE = private_name(
+_FAKE_MODE = private_name(_FAKE_TENSOR, "FakeTensorMode", "2.11..", without="rocsolid dryrun: does not run")
+_AVOID_INIT = private_name(
     _FAKE_TENSOR,
     "FakeTensorMode.avoid_device_init",
-    "2.9..",
+    "2.11..",
     without=_NOT_TRACED.format("a workload on a build of torch with CUDA or ROCm"),
 )
 _FAKE = private_name(
-    _FAKE_TENSOR, "FakeTensor", "2.0..", without=_NOT_TRACED.format("a model that is moved with .to()")
+    _FAKE_TENSOR, "FakeTensor", "2.11..", without=_NOT_TRACED.format("a model that is moved with .to()")
 )
 _NO_CAUSE = "rocsolid dryrun: that a workload needs the values of tensors is not recognised"
 _SHAPES = private_name(_FAKE_TENSOR, "DynamicOutputShapeException", "2.1..", without=_NO_CAUSE)
@@ -44,24 +48,36 @@ _VALUES = private_name(_FAKE_TENSOR, "DataDependentOutputException", "2.1..", wi
 _SET_DRIVER = private_name(
     "torch._inductor.runtime.triton_helpers",
     "set_driver_to_gpu",
-    "2.9..",
+    "2.11..",
     without="rocsolid dryrun: kernels are not compiled",
 )
 _PAD = private_name(
     "torch._inductor.fx_passes.pad_mm",
     "should_pad",
-    "2.9..",
+    "2.11..",
     without=_NOT_TRACED.format("a matmul that Inductor may pad"),
 )
 _BENCHMARKER = private_name(
     "torch._inductor.runtime.benchmarking",
     "benchmarker.benchmark_gpu",
-    "2.9..",
+    "2.11..",
     without=_NOT_TRACED.format("a choice that Inductor makes by timing"),
 )
 _CONVERT = private_name(
     "torch.nn", "Module._apply", "2.0..", without=_NOT_TRACED.format("a model that is moved with .to()")
 )
+_ASKED = _NOT_TRACED.format("a workload on a build of torch with CUDA or ROCm")
+_DEVICE_FUNCTIONS: Final = {  # and what they return
+    private_name("torch.cuda", "_exchange_device", "2.0..", without=_ASKED): 0,
+    private_name("torch.cuda", "_maybe_exchange_device", "2.1..", without=_ASKED): 0,
+    private_name("torch.cuda", "_lazy_init", "2.0..", without=_ASKED): None,
+    private_name("torch._C", "_cuda_getDeviceCount", "2.0..", gpu_builds_only=True, without=_ASKED): 1,
+    private_name("torch._C", "_cuda_getDevice", "2.0..", gpu_builds_only=True, without=_ASKED): 0,
+    private_name(
+        "torch._C", "_cuda_cudaCachingAllocator_is_enabled", "2.11..", gpu_builds_only=True, without=_ASKED
+    ): True,
+    RAW_STREAM: 0,
+}
 # Hide real GPUs: code that does not use the stubs then reports that there is no GPU.
 _HIDE_DEVICES: Final = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 _keep_alive: list[Any] = []  # torch removes a registration when its object is garbage-collected
@@ -113,7 +129,7 @@ def pretend_device(chip: Chip, release: str, stub_library: Path) -> Any:
     pretend_properties(chip, release)
     _register_factories(torch)
     _SET_DRIVER.patch(lambda _: lambda: None)
-    _FAKE_MODE.patch(lambda _: property(lambda _: True))
+    _AVOID_INIT.patch(lambda _: property(lambda _: True))
     _replace_conversion(torch)
     if (fake := _FAKE.find()) is not None:  # Triton reads the address of a tensor for its alignment
         fake.data_ptr = lambda tensor: int(tensor.storage_offset() * tensor.element_size())
@@ -138,9 +154,7 @@ def needs_values(error: BaseException) -> bool:
 
 def fake_mode() -> Any:
     """Return a FakeTensorMode that accepts real tensors as inputs, such as constants of the user's code."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    return _FAKE_MODE.get()(allow_non_fake_inputs=True)
 
 
 def _replace_device_module(torch: Any, chip: Chip) -> None:
@@ -164,12 +178,9 @@ def _replace_device_module(torch: Any, chip: Chip) -> None:
         "max_memory_allocated": lambda *_: 0,
         "mem_get_info": lambda *_: (chip.memory_gib << 30, chip.memory_gib << 30),
         "get_rng_state": random_state,
-        "_exchange_device": lambda *_: 0,
-        "_maybe_exchange_device": lambda *_: 0,
     }
     no_ops = (
         "init",
-        "_lazy_init",
         "set_device",
         "synchronize",
         "empty_cache",
@@ -182,14 +193,12 @@ def _replace_device_module(torch: Any, chip: Chip) -> None:
         setattr(torch.cuda, name, replacement)
     torch.cuda.default_generators = (torch.Generator(),)  # used by torch.manual_seed, which seeds every device
     torch.cuda.random.get_rng_state, torch.cuda.random.set_rng_state = random_state, replacements["set_rng_state"]
-    private_functions = {
-        "_cuda_getCurrentRawStream": lambda *_: 0,
-        "_cuda_getDeviceCount": lambda: 1,
-        "_cuda_getDevice": lambda: 0,
-        "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
-    }
-    for name, replacement in private_functions.items():
-        setattr(torch._C, name, replacement)
+    for function, result in _DEVICE_FUNCTIONS.items():
+        function.put(_returning(result))
+
+
+def _returning(result: object) -> Callable[..., object]:
+    return lambda *_, **__: result
 
 
 def _replace_conversion(torch: Any) -> None:
@@ -204,7 +213,7 @@ def _replace_conversion(torch: Any) -> None:
         if not any(isinstance(value, fake) for _, value in parameters):
             return convert(module, fn, recurse)
         for child in module.children() if recurse else ():
-            child._apply(fn)
+            getattr(child, _CONVERT.attribute)(fn)  # which a class such as RNN overrides
         for name, value in parameters:
             if id(value) not in converted:
                 with torch.no_grad():
@@ -237,11 +246,10 @@ def _register_factories(torch: Any) -> None:
 
 def _configure_inductor() -> None:
     """Disable caches of whole graphs (a cached graph is not lowered, so its kernels are not seen) and all timing of kernels."""
-    import torch._functorch.config as functorch
-    import torch._inductor.config as inductor
-
+    functorch: Any = importlib.import_module(MODULES["functorch"])
+    inductor: Any = importlib.import_module(MODULES["inductor"])
     inductor.compile_threads = 1
-    # rocsolid: allow[harmful-value] a graph from the cache is not lowered, so its kernels are not seen
+    # A graph from the cache is not lowered, so its kernels are not seen.
     inductor.fx_graph_cache = False
     inductor.fx_graph_remote_cache = False
     launcher = (

@@ -33,6 +33,15 @@ _PATCH_LANGUAGE = private_name(
     "2.10..",
     without="rocsolid dryrun: kernels whose results decide about later launches are not executed",
 )
+_IR = private_name(
+    "triton._C.libtriton", "ir", "2.9..", without="rocsolid dryrun: the arguments of kernels are not inferred"
+)
+_REPLACE_SOURCE = private_name(
+    "triton.runtime.jit",
+    "JITFunction._unsafe_update_src",
+    "2.9..",
+    without="rocsolid dryrun: kernels whose defaults cannot be evaluated are not loaded",
+)
 _THREADS: Final = 1024  # the most threads of a workgroup
 _UNKNOWN_REGISTERS: Final = 128  # for programs that compute an occupancy; only AMD object files are read
 _BEFORE_ARGUMENTS: Final = 6  # stream, function, two kinds of metadata and two hooks precede a kernel's arguments
@@ -79,8 +88,9 @@ class Launch:
     def check(self) -> str:
         """Return Triton's intermediate code, which is the same for every GPU; raises Triton's error."""
         import triton
-        from triton._C.libtriton import ir
         from triton.compiler import make_backend
+
+        ir = _IR.get()
 
         target = triton.runtime.driver.active.get_current_target()
         backend = make_backend(target)
@@ -156,6 +166,11 @@ def record_launches(*, first_only: bool) -> LaunchRecord:
         triton.runtime.Autotuner.prune_configs = lambda tuner, kwargs: prune(tuner, kwargs)[:1]
     _once_instead_of_timed()
     return record
+
+
+def replace_source(function: Any, source: str) -> None:
+    """Replace the source of a `JITFunction`."""
+    _REPLACE_SOURCE.get()(function, source)
 
 
 def pretend_triton_driver(chip: Chip) -> None:

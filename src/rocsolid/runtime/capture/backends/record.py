@@ -204,15 +204,15 @@ class RecordSession:
     def begin(self) -> None:
         """Start recording."""
         self._recording = Recording()
-        scope = ExitStack()
-        scope.enter_context(_rng_state_refused(self._recording))
-        # Compiled code calls no operators that could be recorded. In eager the function computes the same.
-        scope.enter_context(uncompiled())
-        if self._rules is not None:
-            scope.enter_context(self._rules.capturing(self._recording))
-        scope.enter_context(_HostReads(self._recording))
-        scope.enter_context(self._recording)
-        self._scope = scope
+        with ExitStack() as scope:  # closed if one of them cannot be entered
+            scope.enter_context(_rng_state_refused(self._recording))
+            # Compiled code calls no operators that could be recorded. In eager the function computes the same.
+            scope.enter_context(uncompiled())
+            if self._rules is not None:
+                scope.enter_context(self._rules.capturing(self._recording))
+            scope.enter_context(_HostReads(self._recording))
+            scope.enter_context(self._recording)
+            self._scope = scope.pop_all()
 
     def end(self) -> RecordGraph:
         """Return the graph. Raises the first refusal, even when the function caught the exception."""

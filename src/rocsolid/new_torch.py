@@ -5,6 +5,8 @@ before the first use of a name: names that fail are closed, so that the features
 """
 
 import hashlib
+import importlib.metadata
+import importlib.util
 import json
 import os
 import sys
@@ -16,7 +18,6 @@ from rocsolid.catalog.support import SUPPORTED_TORCH
 from rocsolid.model.environment import CheckStatus
 from rocsolid.model.log import log as _log
 from rocsolid.model.release import compare
-from rocsolid.probe.packages import read_version_file, torch_folder
 from rocsolid.torchapi.private_api import close_names
 from rocsolid.version import __version__
 
@@ -43,8 +44,11 @@ def probe_private_names() -> "tuple[Sequence[ProbedName], str]":
 
 
 @cache
-def check_new_torch() -> None:
-    """Probe a torch that is newer than the tested releases, once per process and build. Does nothing on any other torch."""
+def check_new_torch(*, warn: bool = True) -> None:
+    """Probe a torch that is newer than the tested releases, once per process and build. Does nothing on any other torch.
+
+    Every public function that uses private names calls it first; a child process of ours does not warn again.
+    """
     version = installed_torch_version()
     newest = SUPPORTED_TORCH.last
     if not version or (compare(version, newest) <= 0 and ".dev" not in version):
@@ -52,6 +56,8 @@ def check_new_torch() -> None:
     results, problem = _kept_results(version)
     failed = [result for result in results if result.problem]
     close_names((result.name for result in failed), quietly=True)
+    if not warn:
+        return
     if problem:
         state = f"{problem}; missing names are found when they are used"
     elif failed:
@@ -70,15 +76,18 @@ def installed_torch_version() -> str:
     """The version of the imported torch, or of the one that would be imported; empty if there is none."""
     if "torch" in sys.modules:
         return str(getattr(sys.modules["torch"], "__version__", ""))
-    folder = torch_folder()
-    return read_version_file(folder / "version.py").get("__version__", "") if folder is not None else ""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _kept_results(version: str) -> "tuple[Sequence[ProbedName], str]":
     from rocsolid.measure import user_cache
     from rocsolid.model.probed_name import ProbedName
 
-    key = f"{version} {torch_folder()} {sys.version} {__version__}"
+    spec = importlib.util.find_spec("torch")
+    key = f"{version} {spec.origin if spec else ''} {sys.version} {__version__}"
     file = user_cache.cache_folder("probes") / hashlib.sha256(key.encode()).hexdigest()[:16]
     if (payload := user_cache.read(file)) is not None:
         return [ProbedName(**row) for row in json.loads(payload)], ""
