@@ -507,11 +507,12 @@ CASES = [
 IDS_IN_OTHER_RELEASES = {
     "2.9": {"parsed": "GB0007", "formatted": "GB0156", "wants_grad": "", "data": "", "shared": ""},
     "2.11": {"parsed": "GB0007", "formatted": "GB0156", "seeded": "GB0007", "inner_grad": ""},
+    "2.12": {"parsed": "GB0007", "seeded": "GB0007", "deep_copy": "GB0141"},
     "2.14": {"parsed": "GB4818", "new_global": "GB0088", "shared": "GB4197"},
     "2.15": {"recurrent": "GB0148", "parsed": "GB4818", "new_global": "GB0088", "shared": "GB4197", "wants_grad": ""},
 }
 # Where torch does not say which part of the line breaks the graph.
-WITHOUT_CARET = {"2.11": {"unfaked"}}
+WITHOUT_CARET = {"2.11": {"unfaked"}, "2.12": {"unfaked"}}
 # Other causes with an id from above: the reported cause must differ.
 MORE = [
     Case("GB0007", "`warnings.warn()`", warned, doubled),

@@ -569,6 +569,15 @@ _TENSORS: Final = (
         after="x.clone()",
         underline=("deepcopy",),
     ),
+    KnownCause(  # torch 2.12
+        gb_types=("Unsupported call_id() without source",),
+        pattern=r"\bdeepcopy\b",
+        cause="`copy.deepcopy()` of a tensor",
+        fix="`x.clone()`",
+        before="copy.deepcopy(x)",
+        after="x.clone()",
+        underline=("deepcopy",),
+    ),
     KnownCause(
         gb_types=("Unhandled args for method", "Unsupported Tensor.share_memory_() call"),
         pattern=r"share_memory_",

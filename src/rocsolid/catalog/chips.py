@@ -115,8 +115,6 @@ TRITON_RELEASES: Final = {
     "2.14": "3.8",
     "2.15": "3.9",
 }
-# The torch releases with which the tests of the dry run were run.
-DRY_RUN_TESTED: Final = ("2.9", "2.11", "2.13", "2.15")
 
 
 def chip(arch: str) -> Chip:

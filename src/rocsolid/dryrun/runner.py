@@ -13,14 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from rocsolid.catalog.chips import DRY_RUN_TESTED, TRITON_RELEASES, triton_for
+from rocsolid.catalog.chips import TRITON_RELEASES, triton_for
 from rocsolid.dryrun.request import REQUEST_SCHEMA, ChildResult, Request
 from rocsolid.errors import CannotRunError, InputError, TimedOutError
 from rocsolid.measure import user_cache
 from rocsolid.model.codec import decode, encode
 from rocsolid.model.dryrun import DryRun
 from rocsolid.model.environment import CheckResult, CheckStatus
-from rocsolid.model.release import compare, parts
+from rocsolid.model.release import compare
 from rocsolid.torchapi.pretend.device import build_stub_library
 
 _FIRST_TO_COMPILE_FAKE_TENSORS: Final = "2.11"
@@ -97,8 +97,7 @@ def version_note(*, compiles: bool = False) -> str:
             for torch_release, triton_release in TRITON_RELEASES.items()
         )
         return f"torch {torch} with Triton {triton} is untested (tested: {known}); the result may be incomplete"
-    release = ".".join(str(number) for number in parts(torch)[:2])
-    return "" if release in DRY_RUN_TESTED else f"dry runs are untested with torch {release} and Triton {matching}"
+    return ""
 
 
 def run_request(request: Request, context: RunnerContext) -> DryRun:

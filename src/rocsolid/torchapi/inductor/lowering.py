@@ -261,7 +261,9 @@ def _externs(lowering: Any) -> Iterator[LoweredExtern]:
 def _capture_blockers(lowering: Any) -> Iterator[tuple[str, str]]:
     """Yield operations that torch never captures in a CUDA graph: reason and location."""
     find_unsafe_node = _UNSAFE_NODE.find()
-    node = find_unsafe_node(lowering.module) if find_unsafe_node is not None else None
+    node = None
+    with contextlib.suppress(AssertionError):  # torch 2.12 cannot read the result of a user's Triton kernel here
+        node = find_unsafe_node(lowering.module) if find_unsafe_node is not None else None
     if node is not None:
         yield f"{node.target} cannot be captured", next(iter(_user_locations([node])), "")
     for device, used_by in lowering.device_node_mapping.items():
