@@ -107,10 +107,18 @@ CASES: Final = (
 )
 
 
-# fmt: off
+# Triton reads annotations of parameters, and knows only its own types.
 @triton.jit  # type: ignore[untyped-decorator]
-def add_parts_and_norm(parts: Any, residual: Any, out: Any, total: Any, rows: Any, columns: Any, SPLITS: tl.constexpr, BLOCK: tl.constexpr) -> None:  # noqa: N803
-# fmt: on
+def add_parts_and_norm(  # type: ignore[no-untyped-def]  # noqa: ANN201
+    parts,  # noqa: ANN001
+    residual,  # noqa: ANN001
+    out,  # noqa: ANN001
+    total,  # noqa: ANN001
+    rows,  # noqa: ANN001
+    columns,  # noqa: ANN001
+    SPLITS: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
     """What follows a product in a transformer, as Inductor computes it: add the parts and the residual, then a norm."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)

@@ -30,17 +30,20 @@ from rocsolid.optimize.graph_passes import (
     MERGED_PROJECTIONS,
     OWN_ATTENTION,
     PACKED_ATTENTION,
+    PATCH_PRODUCTS,
     SPLIT_PRODUCTS,
     pass_options,
 )
 from rocsolid.optimize.passes import fused_activations, own_attention
+from rocsolid.optimize.passes import split_products as split_products_module
 from rocsolid.optimize.passes.autotuned_products import benchmark_products
 from rocsolid.optimize.passes.fused_activations import fuse_activations
 from rocsolid.optimize.passes.library_products import LIBRARIES
 from rocsolid.optimize.passes.merge_projections import SharedInputs, join_weights, merge_projections
 from rocsolid.optimize.passes.own_attention import use_own_attention
 from rocsolid.optimize.passes.packed_attention import write_out_attention
-from rocsolid.optimize.passes.split_products import split_products, suits_splitting
+from rocsolid.optimize.passes.patch_products import write_out_patches
+from rocsolid.optimize.passes.split_products import has_few_rows, split_products
 from rocsolid.optimize.settings_search import TriedSetting
 from rocsolid.torchapi.inductor.graph_pass import graph_pass
 
@@ -505,7 +508,8 @@ def large_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (split_matmul, own_attention):
         monkeypatch.setattr(module, "gpu", lambda _: Gpu(32, 132, is_rdna=False))
     monkeypatch.setattr(own_attention, "attention_supports", lambda *_: True)
-    monkeypatch.setattr(fused_activations, "suits", suits_a_gpu)
+    for module in (fused_activations, split_products_module):
+        monkeypatch.setattr(module, "suits", suits_a_gpu)
     monkeypatch.setattr(graph_passes, "suits_fusing", suits_a_gpu)
 
 
@@ -532,7 +536,8 @@ def test_products_with_few_rows_are_split() -> None:
 
     assert error < 4e-2  # two roundings of bfloat16
     assert seen("split_matmul") == 2
-    assert seen("aten.mm") + seen("aten.addmm") == 1, "the wide product fills the GPU"
+    assert seen("linear_act") == 1, "the wide product fills the GPU without"
+    assert seen("aten.mm") + seen("aten.addmm") == 0
 
 
 @pytest.mark.usefixtures("large_gpu")
@@ -545,8 +550,10 @@ def test_products_that_fill_the_gpu_are_not_split() -> None:
     assert best_splits(rows, inner, 8192, torch.device("cpu")) == 1  # many columns
     assert best_splits(0, inner, columns, torch.device("cpu")) == 1
     a, b = torch.randn(rows, inner), torch.randn(inner, columns)
-    assert not suits_splitting(a, b), "float32 is not computed by matrix units"
-    assert suits_splitting(a.half(), b.half())
+    assert not has_few_rows(a, b), "float32 is not computed by matrix units"
+    assert has_few_rows(a.half(), b.half())
+    assert not has_few_rows(torch.empty(257, inner).half(), b.half())
+    assert not has_few_rows(a.half(), torch.empty(inner, 8200).half())
     fast = compiled_with("post_grad_custom_pre_pass", split_products, torch.mm, dynamic=True)
     fast(a.half(), b.half())
     assert seen("split_matmul") == 0, "with sizes that change, nothing is known about the number of rows"
@@ -880,6 +887,60 @@ def test_products_are_split_only_if_their_sum_needs_no_kernel(use: Callable[[Any
     fast = compiled_with("post_grad_custom_pre_pass", split_products, model)
     torch.testing.assert_close(fast(x), model(x), rtol=5e-2, atol=5e-2)
     assert seen("split_matmul") == split
+    assert (seen("linear_act") > 0) is (split == 0), "otherwise the product is computed whole"
+    assert seen("aten.addmm") == 0
+
+
+PATCHES: dict[str, tuple[nn.Module, Any, bool]] = {
+    "patches of a picture": (nn.Conv2d(3, 8, 4, stride=4), torch.randn(2, 3, 12, 8), True),
+    "channels last": (
+        nn.Conv2d(3, 8, 2, stride=2),
+        torch.randn(2, 3, 4, 8).to(memory_format=torch.channels_last),
+        True,
+    ),
+    "without bias": (nn.Conv2d(3, 8, (2, 1), stride=(2, 1), bias=False), torch.randn(1, 3, 4, 5), True),
+    "sound": (nn.Conv1d(2, 8, 4, stride=4), torch.randn(2, 2, 8), True),
+    "video": (nn.Conv3d(2, 8, (1, 2, 2), stride=(1, 2, 2)), torch.randn(1, 2, 3, 4, 4), True),
+    "windows that overlap": (nn.Conv2d(3, 8, 3, stride=2), torch.randn(1, 3, 8, 8), False),
+    "an edge that is left out": (nn.Conv2d(3, 8, 4, stride=4), torch.randn(1, 3, 9, 8), False),
+    "padding": (nn.Conv2d(3, 8, 2, stride=2, padding=1), torch.randn(1, 3, 4, 4), False),
+    "groups": (nn.Conv2d(4, 8, 2, stride=2, groups=2), torch.randn(1, 4, 4, 4), False),
+    "one element": (nn.Conv2d(3, 8, 1), torch.randn(1, 3, 4, 4), False),
+    "transposed": (nn.ConvTranspose2d(3, 8, 2, stride=2), torch.randn(1, 3, 4, 4), False),
+}
+
+
+@pytest.mark.parametrize("kind", PATCHES)
+def test_convolutions_whose_windows_do_not_overlap_become_products(kind: str) -> None:
+    layer, x, changed = PATCHES[kind]
+    model, x = copy.deepcopy(layer).bfloat16(), x.bfloat16()
+
+    def patches(x: Any) -> Any:
+        return model(x).flatten(2).transpose(1, 2)
+
+    expected = copy.deepcopy(layer).bfloat16().double()(x.double())
+    for function, wanted in ((model, expected), (patches, expected.flatten(2).transpose(1, 2))):
+        graph = traced(function, x).graph
+        before = next(n for n in graph.nodes if n.target is torch.ops.aten.convolution.default).meta["val"].stride()
+        write_out_patches(graph)
+        graph.lint()
+        code = torch.fx.GraphModule(
+            {"_param_constant0": model.weight, **({"_param_constant1": model.bias} if model.bias is not None else {})},
+            graph,
+        )
+        result = code(x)
+        assert ("aten.convolution" not in code.code) is changed
+        assert (result.double() - wanted).norm() <= 4e-3 * wanted.norm()
+        if function is model:
+            assert result.stride() == before
+
+
+def test_products_of_patches_are_compiled() -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 4, stride=4), nn.Flatten(2)).bfloat16(), torch.randn(2, 3, 8, 8).bfloat16()
+    fast = compiled_with("post_grad_custom_pre_pass", write_out_patches, model)
+    torch.testing.assert_close(fast(x), model(x), rtol=2e-2, atol=2e-2)
+    assert seen("convolution") == 0
+    assert seen("aten.addmm") == 1
 
 
 def traced(function: Callable[..., Any], *args: Any) -> Any:
@@ -967,16 +1028,21 @@ def test_both_kinds_of_passes_work_together() -> None:
 @pytest.mark.usefixtures("large_gpu")
 def test_passes_are_tried_only_for_models_that_they_change() -> None:
     def left(model: Any, *args: Any) -> set[str]:
-        tried = {PACKED_ATTENTION, MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS, SPLIT_PRODUCTS}
+        tried = {PACKED_ATTENTION, PATCH_PRODUCTS, MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS, SPLIT_PRODUCTS}
+        tried |= {AUTOTUNED_PRODUCTS}
         with graph_passes.finding_unsuitable(model, tried) as unsuitable:
             model(*args)
         return tried - unsuitable
 
     x = torch.randn(2, 5, 32).bfloat16()
-    assert left(BertLayer().bfloat16(), x) == {MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS}
+    assert left(BertLayer().bfloat16(), x) == {MERGED_PROJECTIONS, OWN_ATTENTION, FUSED_ACTIVATIONS, SPLIT_PRODUCTS}
     assert left(Narrow().bfloat16(), x) == {SPLIT_PRODUCTS, FUSED_ACTIVATIONS}
     assert left(TorchAttention().eval().bfloat16(), x) == {PACKED_ATTENTION, OWN_ATTENTION}
     assert left(nn.ReLU(), x) == set()
+    assert left(nn.Linear(32, 32).bfloat16(), torch.randn(300, 32).bfloat16()) == {AUTOTUNED_PRODUCTS}
+    picture = torch.randn(1, 3, 8, 8).bfloat16()
+    assert left(nn.Conv2d(3, 8, 4, stride=4).bfloat16(), picture) == {PATCH_PRODUCTS, SPLIT_PRODUCTS}
+    assert left(nn.Conv2d(3, 8, 4, stride=2).bfloat16(), picture) == set()
     assert left(functional.linear, x, torch.randn(32).bfloat16()) == set(), "a weight may be a vector"
     assert left(torch.mm, torch.randn(4, 1024).to_sparse(), torch.randn(1024, 5)) == set()
     assert left(torch.addmm, x[0, :, 0], torch.randn(4, 1024).bfloat16(), torch.randn(1024, 5).bfloat16()) == {
@@ -1100,7 +1166,8 @@ def kernels_of(function: Callable[[Any], Any], x: Any) -> list[str]:
     """The kernels that a call launches, without copies by the driver."""
     function(x)
     torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    # Without acc_events, the second profile of a process warns.
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         function(x)
         torch.cuda.synchronize()
     on_gpu = [e.name for e in profile.events() if e.device_type is torch.autograd.DeviceType.CUDA]

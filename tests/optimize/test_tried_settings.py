@@ -305,12 +305,16 @@ def setting(name: str, *values: Any, factor: float = 1.0, **options: Any) -> Tri
 @pytest.mark.parametrize(
     ("times", "kept", "tried"),
     [
-        ({ALL: 4.0, ALL | {D}: 2.0}, {A, B, C, D}, [ALL, ALL | {D}, {A, B, D}]),
-        ({ALL: 4.0, frozenset({A, B}): 2.0}, {A, B}, [ALL, ALL | {D}, {A, B}]),
-        ({frozenset({A, B}): 4.0}, {A, B}, [ALL, {A, B}, {A, B, D}]),
-        ({frozenset({B}): 4.0}, {B}, [ALL, {A, B}, {A}, {B}, {B, C}, {B, D}]),
+        ({ALL: 4.0, ALL | {D}: 2.0}, {A, B, C, D}, [ALL, {A, B}, ALL | {D}, {A, B, D}]),
+        ({ALL: 4.0, frozenset({A, B}): 2.0}, {A, B}, [ALL, {A, B}, {A, B, D}]),
+        ({ALL: 20.0, frozenset({A, B}): 4.0}, {A, B}, [ALL, {A, B}, {A, B, D}]),
+        (
+            {ALL: 20.0, frozenset({A, B}): 20.0, frozenset({B}): 4.0},
+            {B},
+            [ALL, {A, B}, set(), {A}, {B}, {B, C}, {B, D}],
+        ),
     ],
-    ids=["all help", "one of them hinders", "the suspect one hinders", "only one helps"],
+    ids=["all help", "the suspect one hinders", "with all it is slower than eager", "only one helps"],
 )
 def test_joint_settings_are_tried_together_and_suspect_ones_are_left_out_once(
     times: dict[frozenset[str], float], kept: set[str], tried: list[set[str]], monkeypatch: pytest.MonkeyPatch
@@ -324,13 +328,66 @@ def test_joint_settings_are_tried_together_and_suspect_ones_are_left_out_once(
     monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: settings)
     report = optimize_with_times(monkeypatch, {frozenset({A, B, D}): 20.0, **times}).report()
     assert report.settings.keys() == kept
-    expected = [x for index, x in enumerate(tried) if x not in tried[:index]]
-    assert [set(form.settings) for form in report.forms if form.settings] == expected
+    assert [set(form.settings) for form in report.forms[1:]] == tried
+
+
+def test_without_suspect_settings_the_joint_ones_are_compared_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: [setting(A, joint=True)])
+    report = optimize_with_times(monkeypatch, {frozenset(): 4.0}).report()
+    assert [set(form.settings) for form in report.forms[1:]] == [{A}, set()]
+    assert report.settings == {}
+
+
+def test_if_no_form_works_with_the_joint_settings_all_are_raced_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forms(_: Any, plan: rs.Plan, *__: Any, **___: Any) -> Any:
+        fails = any(d.profile == "optimize" for d in plan)
+        wrong = {Form.REGIONAL: lambda: lambda x: x * 3, Form.COMPILED: lambda: 1 / 0}
+        right = {Form.REGIONAL: lambda: takes(0.008), Form.COMPILED: lambda: takes(0.004)}
+        return {Form.EAGER: lambda: model, **(wrong if fails else right)}
+
+    model = takes(0.016)
+    monkeypatch.setattr(clock, "time", FakeTime)
+    monkeypatch.setattr(optimized, "available_forms", forms)
+    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: [setting(A, joint=True)])
+    report = rs.optimize(model, torch.ones(2)).report()
+    assert (report.chosen, report.settings) == (Form.COMPILED, {})
+    assert [x.outcome for x in report.forms if x.settings] == [FormOutcome.WRONG, FormOutcome.FAILED]
+
+
+@pytest.mark.parametrize(("layers", "whole_works"), [(12, True), (12, False), (24, True)])
+def test_few_layers_are_compiled_with_the_whole_model(
+    layers: int, *, whole_works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Form] = []
+
+    def forms(*_: Any, **__: Any) -> Any:
+        def make(form: Form) -> Any:
+            made.append(form)
+            if form.id == Form.COMPILED.id and not whole_works:
+                raise RuntimeError
+            return takes(0.016)
+
+        return {form: lambda form=form: make(form) for form in Form}
+
+    monkeypatch.setattr(clock, "time", FakeTime)
+    monkeypatch.setattr(optimized, "available_forms", forms)
+    monkeypatch.setattr(optimized, "repeated_layers", lambda _: [1] * layers)
+    monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: [])
+    report = rs.optimize(takes(0.016), torch.ones(2)).report()
+    skipped = [x for x in report.forms if x.outcome is FormOutcome.SKIPPED]
+    if layers == 12 and whole_works:
+        assert made == [Form.EAGER, Form.COMPILED_GRAPH, Form.COMPILED, Form.EAGER_GRAPH]
+        assert [x.form for x in skipped] == [Form.REGIONAL, Form.REGIONAL_GRAPH]
+        assert "the whole model, with 12 layers" in skipped[0].why
+    else:
+        assert len(made) == 6
+        assert not skipped
+        assert made.index(Form.REGIONAL_GRAPH) < made.index(Form.COMPILED_GRAPH) or layers == 12
 
 
 def test_without_a_budget_the_search_ends_when_nothing_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: [setting(f"inductor.{i}") for i in range(6)])
-    for budget_s, skipped in ((None, 3), (600.0, 0)):
+    for budget_s, skipped in ((None, 4), (600.0, 0)):
         report = optimize_with_times(monkeypatch, {}, budget_s=budget_s).report()
         outcome = [form.outcome for form in report.forms if form.settings]
         assert outcome.count(FormOutcome.SKIPPED) == skipped, str(report)
@@ -354,7 +411,8 @@ def test_settings_are_tried_with_the_layers_if_these_are_compiled_faster(monkeyp
         (Form.COMPILED, frozenset()): 0.004,
         (Form.COMPILED, frozenset({A, B})): 0.002,
         (Form.REGIONAL, frozenset({A, B})): 0.003,
-        (Form.REGIONAL, frozenset({A})): 0.007,
+        (Form.REGIONAL, frozenset({A})): 0.001,
+        (Form.COMPILED, frozenset({A})): 0.0005,
     }
 
     def forms(_: Any, plan: rs.Plan, *__: Any, **___: Any) -> Any:
@@ -374,8 +432,8 @@ def test_settings_are_tried_with_the_layers_if_these_are_compiled_faster(monkeyp
     monkeypatch.setattr(api, "_tried_settings", lambda *_, **__: settings)
     report = rs.optimize(takes(0.016), torch.ones(2)).report()
 
-    assert (report.chosen, set(report.settings)) == (Form.COMPILED, {A, B})
-    assert [x for x in made if x[1]] == [(Form.REGIONAL, {A, B}), (Form.REGIONAL, {A}), (Form.COMPILED, {A, B})]
+    assert (report.chosen, set(report.settings)) == (Form.COMPILED, {A})
+    assert made == [(Form.REGIONAL, {A, B}), (Form.COMPILED, {A, B}), (Form.REGIONAL, {A}), (Form.COMPILED, {A})]
 
 
 def test_a_value_that_the_plan_forbids_or_has_already_is_not_tried() -> None:

@@ -29,6 +29,13 @@ ON_GPU: Final = (
         joint=True,
     ),
     Candidate(
+        id="rocsolid.patch_products",
+        value=True,
+        effect="convolutions whose windows do not overlap, as of the patches of a picture, become matrix products",
+        needs=Needs.NO_GRADIENTS,
+        joint=True,
+    ),
+    Candidate(
         id="inductor.triton.enable_pdl",
         value=True,
         effect="the next kernel starts before the last has ended",
@@ -61,7 +68,7 @@ ON_GPU: Final = (
     Candidate(
         id="rocsolid.autotuned_products",
         value=True,
-        effect="benchmarks Triton kernels for the few matrix products that take most of the time",
+        effect="benchmarks Triton kernels for the few matrix products with many rows that take most of the time",
         when=on(Platform.CUDA),
         needs=Needs.NO_GRADIENTS,
         setup_s=15.0,
@@ -93,7 +100,7 @@ ON_GPU: Final = (
     Candidate(
         id="rocsolid.split_products",
         value=True,
-        effect="matrix products with few rows are computed in parts, so that they fill the GPU",
+        effect="matrix products with few rows in rocsolid's kernels; in parts, so that they fill the GPU, where their sum needs no kernel",
         needs=Needs.NO_GRADIENTS,
         joint=True,
         suspect=True,

@@ -42,6 +42,9 @@ _SETUP_ORDER: Final = (
     Form.COMPILED,
     Form.EAGER_GRAPH,
 )
+# Few layers are compiled with the whole model about as fast, and its kernels also cross their borders.
+_WHOLE_FIRST: Final = (_SETUP_ORDER[0], *_SETUP_ORDER[3:5], *_SETUP_ORDER[1:3], _SETUP_ORDER[5])
+_FEW_LAYERS: Final = 16
 Forms = Mapping[Form, MakeForm]
 
 
@@ -68,7 +71,7 @@ class RaceOutcome:
         Eager is saved if others worked and the comparison was not noisy.
         """
         skipped = [raced for raced in self.forms if raced.result.outcome is FormOutcome.SKIPPED]
-        complete = all(raced.settings for raced in skipped)
+        complete = all(raced.settings or raced.needless for raced in skipped)
         if self.winner.form is Form.EAGER:
             complete &= self.noise <= _MAX_NOISE_TO_SAVE and any(x.eligible for x in self.forms if x is not self.winner)
         return self.winner.form if complete else None
@@ -83,6 +86,7 @@ class FormRace:
     deadline: float
     on_step: OnStep = ignore_step
     unrolled_steps: int = 0  # how often compiling the whole model compiles the region again; 0 if that is not known
+    layers: int = 0  # that are alike, and compiled once by region
 
     def run(
         self,
@@ -100,11 +104,14 @@ class FormRace:
         forms = raced_forms(makers, settings or {})
         deadline = float("inf")
         kept_s = 0.0  # for the graph of eager
-        for index, raced in enumerate(sorted(forms, key=lambda x: _SETUP_ORDER.index(x.form))):
+        order = _WHOLE_FIRST if self._prefers_whole(makers) else _SETUP_ORDER
+        for index, raced in enumerate(sorted(forms, key=lambda x: order.index(x.form))):
             what = "running eager" if raced.form is Form.EAGER else f"setting up and verifying {raced.label!r}"
             self.on_step(Step(what=what, done=index, total=len(forms) + 1, alike=False))
             form_deadline = deadline if raced.form is Form.EAGER_GRAPH else deadline - kept_s
-            if why := self._takes_too_long(raced, forms, form_deadline):
+            why = self._takes_too_long(raced, forms, form_deadline)
+            raced.needless = self._brings_nothing(raced, forms, makers)
+            if why := why or raced.needless:
                 raced.result = replace(raced.result, why=why)
                 continue
             with tracing(raced.form) as uses_traces:
@@ -134,6 +141,16 @@ class FormRace:
         return min(
             _CALLS_IN_RACE * (count + 1) * call_s, _MAX_RACE_SHARE * max(0.0, self.deadline - time.perf_counter())
         )
+
+    def _prefers_whole(self, makers: Forms) -> bool:
+        return Form.EAGER_GRAPH in makers and not self.unrolled_steps and 0 < self.layers <= _FEW_LAYERS
+
+    def _brings_nothing(self, raced: RacedForm, forms: Sequence[RacedForm], makers: Forms) -> str:
+        """Return why a form that compiles only the layers is skipped, if the whole model works; otherwise ""."""
+        whole = next((x for x in forms if x.form is Form.COMPILED_GRAPH and x.eligible), None)
+        if raced.form.id != Form.REGIONAL.id or whole is None or not self._prefers_whole(makers):
+            return ""
+        return f"the whole model, with {self.layers} layers, was set up in {whole.result.setup_s:.0f} s"
 
     def _takes_too_long(self, raced: RacedForm, forms: Sequence[RacedForm], deadline: float) -> str:
         """Return why a form that compiles the whole model is skipped, if it would compile the same step many times; otherwise ""."""

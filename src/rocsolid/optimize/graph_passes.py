@@ -17,11 +17,13 @@ from rocsolid.optimize.passes.library_products import LIBRARIES
 from rocsolid.optimize.passes.merge_projections import SharedInputs, join_weights, merge_projections
 from rocsolid.optimize.passes.own_attention import suits_own_attention, use_own_attention
 from rocsolid.optimize.passes.packed_attention import write_out_attention
-from rocsolid.optimize.passes.split_products import split_products, suits_splitting
+from rocsolid.optimize.passes.patch_products import is_patch_product, write_out_patches
+from rocsolid.optimize.passes.split_products import has_few_rows, split_products
 from rocsolid.torchapi.graphs.device_graphs import has_other_graphs
 from rocsolid.torchapi.inductor.graph_pass import graph_pass
 
 PACKED_ATTENTION: Final = "rocsolid.packed_attention"
+PATCH_PRODUCTS: Final = "rocsolid.patch_products"
 OWN_ATTENTION: Final = "rocsolid.attention"
 FUSED_ACTIVATIONS: Final = "rocsolid.fused_activations"
 MERGED_PROJECTIONS: Final = "rocsolid.merged_projections"
@@ -39,6 +41,7 @@ _BEFORE_AUTOGRAD: Final[Mapping[str, Pass]] = {
 _AFTER_AUTOGRAD: Final[Mapping[str, Pass]] = {
     FUSED_ACTIVATIONS: join_weights,
     MERGED_PROJECTIONS: join_weights,
+    PATCH_PRODUCTS: write_out_patches,
     SPLIT_PRODUCTS: split_products,
     AUTOTUNED_PRODUCTS: benchmark_products,
 }
@@ -118,15 +121,35 @@ def _suitable(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Iterator[s
     elif function in _PRODUCTS and not kwargs and _are_dense(args):
         a, b = args[:2] if function is torch.nn.functional.linear else args[-2:]
         if b.dim() == 2 and a.dim() > 0 and a.shape[-1] > 0:  # noqa: PLR2004 - a matrix
-            yield from (AUTOTUNED_PRODUCTS, LIBRARY)
-            rows = a.reshape(-1, a.shape[-1])
-            if suits_splitting(rows, b.t() if function is torch.nn.functional.linear else b):
-                yield SPLIT_PRODUCTS
+            yield LIBRARY
+            few_rows = has_few_rows(a.reshape(-1, a.shape[-1]), b.t() if function is torch.nn.functional.linear else b)
+            yield SPLIT_PRODUCTS if few_rows else AUTOTUNED_PRODUCTS
+    elif function in _CONVOLUTIONS and _are_dense(args) and _is_patch_product(*args, **kwargs):
+        yield from (PATCH_PRODUCTS, SPLIT_PRODUCTS)
+
+
+def _is_patch_product(
+    input: Any,  # noqa: A002 - as torch calls it
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> bool:
+    def each(given: Any) -> Any:
+        return (given,) * (weight.dim() - 2) if isinstance(given, int) else given
+
+    del bias
+    return is_patch_product(input, weight, each(stride), each(padding), each(dilation), groups)
 
 
 _NEED_CALLS: Final = frozenset(
-    {ATTENTION, PACKED_ATTENTION, OWN_ATTENTION, FUSED_ACTIVATIONS, SPLIT_PRODUCTS, AUTOTUNED_PRODUCTS, LIBRARY}
-)
+    {
+        ATTENTION, PACKED_ATTENTION, OWN_ATTENTION, FUSED_ACTIVATIONS, PATCH_PRODUCTS, SPLIT_PRODUCTS, AUTOTUNED_PRODUCTS, LIBRARY,
+    }
+)  # fmt: skip
+_CONVOLUTIONS: Final = (torch.conv1d, torch.conv2d, torch.conv3d)
 # What `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` call, in eager.
 _MODULE_ATTENTION: Final = (
     "multi_head_attention_forward",

@@ -29,7 +29,14 @@ from rocsolid.optimize.form_race import FormRace, Forms, MakeForms, RaceOutcome
 from rocsolid.optimize.graph_passes import finding_unsuitable, is_pass, pass_options
 from rocsolid.optimize.prewarm import prewarm_libraries
 from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prepare
-from rocsolid.optimize.settings_search import SettingsSearch, TriedSetting, can_be_set, decisions_of
+from rocsolid.optimize.settings_search import (
+    Settings,
+    SettingsSearch,
+    TriedSetting,
+    can_be_set,
+    decisions_of,
+    joint_settings,
+)
 from rocsolid.optimize.warm_start import SavedRun, artefact_file, has_winner, key_of, warm_start
 from rocsolid.runtime.capture.backends.device import DeviceSession
 from rocsolid.runtime.capture.captured import Captured
@@ -49,8 +56,8 @@ from rocsolid.torchapi.graphs.replay_checks import write_counts
 _RECHECK: Final = RaceLimits(seconds=2.0, rounds=8)  # compares the fastest form of an earlier process with eager
 _SETTINGS_S: Final = 60.0  # how long settings are tried without a budget
 _RACE_SHARE: Final = 0.1  # of the budget, in which nothing is compiled any more
-_SETTINGS_ON_GPU_S: Final = 90.0  # there, they have more to gain
-_PATIENCE: Final = 3  # without a budget, the search for settings ends after so many that brought nothing
+_SETTINGS_ON_GPU_S: Final = 30.0  # there, the settings that bring most are in the first race
+_PATIENCE: Final = 2  # without a budget, the search for settings ends after so many that brought nothing
 _UNDONE: Final = "undo() was called"
 _IN_CHILD: Final = "a child process; only the chosen one was set up, verified and measured in this one"
 Capture = Callable[[Callable[..., Any]], Captured]
@@ -456,6 +463,7 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
             deadline=deadline,
             on_step=on_step,
             unrolled_steps=step.calls if step else 0,
+            layers=len(repeated_layers(model)),
         )
         raced_in, outcome = "", None
         elsewhere: Sequence[FormResult] = ()
@@ -557,7 +565,7 @@ def _recheck_or_race(
             outcome.why += f"; {measured}"
             return outcome
         traces.disable()
-    outcome = form_race.run(make_forms(), tracing=traces.tracing)
+    outcome = _race(make_forms, saved, form_race, joint_settings(tried_settings), tried_settings)
     on_gpu = any(raced.form.graph for raced in outcome.forms)
     limit = min(form_race.deadline, time.perf_counter() + (_SETTINGS_ON_GPU_S if on_gpu else _SETTINGS_S))
     outcome = SettingsSearch(
@@ -573,6 +581,26 @@ def _recheck_or_race(
         # Code that was traced for saving lacks guards, and without a graph this process would run it in every call: compile it again.
         traces.disable()
         outcome = form_race.run(_with_eager(make_forms(), Form.COMPILED))
+    return outcome
+
+
+def _race(
+    make_forms: MakeForms,
+    saved: SavedRun,
+    form_race: FormRace,
+    joint: Settings,
+    tried_settings: Sequence[TriedSetting],
+) -> RaceOutcome:
+    """Race all forms, the compiled ones with the joint settings, so that each form is compiled once; without, if none of these works."""
+    failed: Sequence[RacedForm] = ()
+    if joint:
+        saved.traces.disable()  # they are without these settings
+        outcome = form_race.run(make_forms(decisions_of(joint, tried_settings)), settings=joint)
+        failed = [x for x in outcome.forms if x.form.compiles]
+        if not failed or any(x.result.timing for x in failed):
+            return outcome
+    outcome = form_race.run(make_forms(), tracing=saved.traces.tracing)
+    outcome.forms = [*outcome.forms, *failed]
     return outcome
 
 

@@ -45,6 +45,7 @@ class RacedForm:
     make: MakeForm
     settings: Mapping[str, Value] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
+    needless: str = ""  # why it is not made, if that is certain to lose nothing
     result: FormResult = field(init=False)
 
     def __post_init__(self) -> None:

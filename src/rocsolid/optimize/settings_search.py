@@ -49,6 +49,11 @@ def decisions_of(settings: Settings, tried: Iterable[TriedSetting]) -> list[Deci
     return [d for x in tried if x.is_in(settings) for d in (x.decision, *x.also)]
 
 
+def joint_settings(tried: Iterable[TriedSetting]) -> Settings:
+    """Return the values that are tried together, before all others."""
+    return {name: value for x in tried if x.joint for name, value in x.settings.items()}
+
+
 def can_be_set(settings: Settings, tried: Iterable[TriedSetting]) -> bool:
     """Return whether these settings, which an earlier race has found, can still be set."""
     return settings.items() <= {item for x in tried for item in x.settings.items()}
@@ -117,10 +122,12 @@ class SettingsSearch:
         """Yield settings to try, and which of them are new. What is yielded depends on what was kept before."""
         joint = [x for x in self.tried if x.joint]
         certain = [x for x in joint if not x.suspect]
-        if len(joint) > 1:
-            yield self._with(joint), joint
-        if len(joint) > len(certain) > 1 and not all(x.is_in(self._base.settings) for x in certain):
-            yield self._with(certain), certain
+        if joint:
+            yield joint_settings(joint), joint
+        if certain and len(joint) > len(certain):
+            yield joint_settings(certain), certain
+        if joint and (joint == certain or not self.outcome.winner.form.compiles):
+            yield {}, []
         left: list[TriedSetting] = []
         for x in self.tried:
             kept = self._base.settings

@@ -43,6 +43,13 @@ def add_call(graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:
     return node
 
 
+def add_operator(graph: Graph, operator: Any, *args: Any, **kwargs: Any) -> Node:
+    """Add a call of an operator to a graph after autograd, where the fake results have another name."""
+    node = graph.call_function(operator, args, kwargs)
+    node.meta["val"] = operator(*(arg.meta["val"] if isinstance(arg, Node) else arg for arg in args), **kwargs)
+    return node
+
+
 def run(node: Node, argument: Callable[[Any], Any]) -> Any:
     """Call what a node calls, with these values of its arguments."""
     args, kwargs = map_aggregate((node.args, node.kwargs), argument)

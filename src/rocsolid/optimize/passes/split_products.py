@@ -1,4 +1,8 @@
-"""Matrix products with few rows are computed in parts, `rocsolid.ops.split_matmul`, so that they fill the GPU."""
+"""Matrix products with few rows in rocsolid's kernels.
+
+They are computed in parts, `rocsolid.ops.split_matmul`, so that they fill the GPU, if the sum of the parts needs no kernel of its own;
+otherwise whole, by `rocsolid.ops.linear_act`.
+"""
 
 from operator import getitem
 from typing import Any, Final
@@ -6,7 +10,9 @@ from typing import Any, Final
 import torch
 from torch.fx import Graph, Node
 
+from rocsolid.ops.linear_act import LINEAR_ACT, suits
 from rocsolid.ops.split_matmul import SPLIT_MATMUL, best_splits
+from rocsolid.optimize.passes.graph_edits import add_operator
 
 _aten: Final = torch.ops.aten
 _DTYPES: Final = (torch.float16, torch.bfloat16)
@@ -35,11 +41,16 @@ _OWN_KERNELS: Final = (
     _aten.amin.default,
     _aten.cat.default,
 )
+_MAX_COLUMNS: Final = 8192  # more fill the GPU with the kernels of torch
 
 
-def suits_splitting(a: Any, b: Any) -> bool:
-    """Return whether the product of these matrices is faster in parts."""
-    return _splits(a, b) > 1
+def has_few_rows(a: Any, b: Any) -> bool:
+    """Return whether the product of these matrices is faster with our kernels."""
+    return _splits(a, b) > 1 or _suits_whole(a, b)
+
+
+def _suits_whole(a: Any, b: Any) -> bool:
+    return bool(b.shape[1] <= _MAX_COLUMNS and suits(a, b.t(), "none"))
 
 
 def _splits(a: Any, b: Any) -> int:
@@ -50,16 +61,28 @@ def _splits(a: Any, b: Any) -> int:
 
 
 def split_products(graph: Graph) -> None:
-    """Replace products with few rows by the sum of their parts, which Inductor computes in the kernel that uses the product."""
+    """Replace products with few rows by the sum of their parts, which Inductor computes in the kernel that uses it, or by one operator."""
     for node in list(graph.nodes):
         if node.op != "call_function" or node.kwargs or node.target not in (_aten.mm.default, _aten.addmm.default):
             continue
         bias, a, b = node.args if node.target is _aten.addmm.default else (None, *node.args)
         splits = _splits(a.meta["val"], b.meta["val"])
-        if splits > 1 and _sum_needs_no_kernel(node):
-            with graph.inserting_before(node):
-                node.replace_all_uses_with(_sum_of_parts(graph, a, b, bias, splits))
-            graph.erase_node(node)
+        with graph.inserting_before(node):
+            if splits > 1 and _sum_needs_no_kernel(node):
+                product = _sum_of_parts(graph, a, b, bias, splits)
+            elif _is_vector(bias, b) and _suits_whole(a.meta["val"], b.meta["val"]):
+                product = add_operator(
+                    graph, LINEAR_ACT, a, add_operator(graph, _aten.permute.default, b, [1, 0]), bias, "none"
+                )
+            else:
+                continue
+        node.replace_all_uses_with(product)
+        graph.erase_node(node)
+
+
+def _is_vector(bias: Node | None, b: Node) -> bool:
+    """Return whether there is a number for each column, or none."""
+    return bias is None or tuple(bias.meta["val"].shape) == (b.meta["val"].shape[1],)
 
 
 def _sum_needs_no_kernel(product: Node) -> bool:
@@ -75,16 +98,11 @@ def _sum_needs_no_kernel(product: Node) -> bool:
 
 
 def _sum_of_parts(graph: Graph, a: Node, b: Node, bias: Node | None, splits: int) -> Node:
-    def call(operator: Any, *args: Any) -> Node:
-        node = graph.call_function(operator, args)
-        node.meta["val"] = operator(*(arg.meta["val"] if isinstance(arg, Node) else arg for arg in args))
-        return node
-
     convert = torch.ops.prims.convert_element_type.default
-    parts = call(SPLIT_MATMUL, a, b, splits)
-    total = call(_aten.select.int, parts, 0, 0)
+    parts = add_operator(graph, SPLIT_MATMUL, a, b, splits)
+    total = add_operator(graph, _aten.select.int, parts, 0, 0)
     for index in range(1, splits):
-        total = call(_aten.add.Tensor, total, call(_aten.select.int, parts, 0, index))
+        total = add_operator(graph, _aten.add.Tensor, total, add_operator(graph, _aten.select.int, parts, 0, index))
     if bias is not None:
-        total = call(_aten.add.Tensor, total, call(convert, bias, torch.float32))
-    return call(convert, total, a.meta["val"].dtype)
+        total = add_operator(graph, _aten.add.Tensor, total, add_operator(graph, convert, bias, torch.float32))
+    return add_operator(graph, convert, total, a.meta["val"].dtype)
