@@ -161,6 +161,29 @@ def test_an_eager_module_that_changes_an_object_is_a_refusal(target: Any) -> Non
     assert refusal.message.startswith("module `appends` changes `arguments[1]['cache'].keys` in Python")
 
 
+@pytest.mark.parametrize("eager_modules", [["appends"], "auto"])
+def test_a_failure_between_graphs_that_the_function_catches_is_a_refusal(target: Any, eager_modules: Any) -> None:
+    """What the function does after it is not recorded."""
+
+    class Catches(WithCache):
+        def forward(self, x: Any) -> Any:
+            try:
+                if eager_modules == "auto":
+                    for _ in range(20):
+                        assert bool(torch.isfinite(x).all())
+                return super().forward(x + 1)
+            except Exception:  # noqa: BLE001 - the point
+                return x
+
+    model = target.module(Catches())
+    g, x = target.capture(model, eager_modules=eager_modules), target.randn(3, 4)
+    for _ in range(3):
+        assert torch.equal(g(x), model(x))
+    (refusal,) = g.report().refusals
+    expected = "module `appends` changes" if eager_modules != "auto" else "torch.isfinite(x).all()"
+    assert expected in refusal.message
+
+
 @pytest.mark.parametrize("on_error", ["eager", "raise"])
 def test_a_check_in_which_an_eager_module_returns_something_else_is_a_refusal(target: Any, on_error: str) -> None:
     """Integers are not varied by the verification, so the second call is compared with eager."""

@@ -4,8 +4,8 @@ This is for modules that cannot be captured, such as work on the CPU or a branch
 same shapes every time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -188,9 +188,10 @@ class _SplittingSession(TorchFunctionMode):  # type: ignore[misc]
     It is the innermost mode while it records, and is left before the session leaves its own.
     """
 
-    def __init__(self, session: Session, parts: list[Graph], outside: Scope) -> None:
+    def __init__(self, session: Session, parts: list[Graph], outside: Scope, failures: list[BaseException]) -> None:
         super().__init__()
         self._session, self._parts, self._outside = session, parts, outside
+        self._failures = failures
         self.executes = session.executes
         self.is_recording = False
 
@@ -221,18 +222,22 @@ class _SplittingSession(TorchFunctionMode):  # type: ignore[misc]
             self.executes or _any_on_gpu((args, kwargs))
         ):  # a value on the CPU is there already
             return func(*args, **(kwargs or {}))
+        with _remembered(self._failures):
+            return self._read(lambda: func(*args, **(kwargs or {})))
+
+    def _read(self, read: Callable[[], Any]) -> Any:
+        """End a graph, read a value, and begin the next graph. Torch has left this mode meanwhile."""
         if sum(isinstance(part, CheckedRead) for part in self._parts) == _MAX_READS:
             problem = f"more than {_MAX_READS} values are read in one call"
             raise CannotCapture(Reason.HOST_SYNC, problem)
-        # Torch has left this mode while the function runs.
         self._parts.append(self._session.end())
         with self._outside():
             if not self.executes:
                 _replay_all(self._parts[-1:])
-            read = CheckedRead(lambda: func(*args, **(kwargs or {})))
-        self._parts.append(read)
+            checked = CheckedRead(read)
+        self._parts.append(checked)
         self._session.begin()
-        return read.value
+        return checked.value
 
 
 def _any_on_gpu(value: Any) -> bool:
@@ -297,15 +302,18 @@ def capture_segments(
     With `checks_reads` it is the same at each read of a value.
     """
     in_eager: list[str] = []
+    failures: list[BaseException] = []
     reached = {storage_id(ref.value) for ref in state.tensors}
     with ExitStack() as scope:
         if checks_reads:
-            session = _SplittingSession(session, parts, outside)
+            session = _SplittingSession(session, parts, outside, failures)
             scope.callback(session.leave)
         for name, module in modules.items():
-            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager, outside, reached))
+            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager, outside, reached, failures))
         session.begin()
         result = body()
+        if failures:  # the function caught the exception, and has run without a capture since
+            raise failures[0]
         last = session.end()
     return (SegmentedGraph([*parts, last], save_state), result) if parts else (last, result)
 
@@ -318,28 +326,42 @@ def _end_graph_at(
     in_eager: list[str],
     outside: Scope,
     reached: set[int],
+    failures: list[BaseException],
 ) -> AbstractContextManager[None]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
             if in_eager:  # it is called by another eager module
                 return original(*args, **kwargs)
-            parts.append(session.end())
-            in_eager.append(name)
-            try:
-                with outside():
-                    if not session.executes:
-                        # The module must get real values: an index from memory that was never written can end all use of the GPU.
-                        _replay_all(parts[-1:])
-                    segment = EagerSegment(name, module, original, args, kwargs, reached)
-            finally:
-                in_eager.pop()
-            parts.append(segment)
-            session.begin()
-            return segment.result
+            with _remembered(failures):
+                return between_graphs(original, args, kwargs)
 
         return forward
 
+    def between_graphs(original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        parts.append(session.end())
+        in_eager.append(name)
+        try:
+            with outside():
+                if not session.executes:
+                    # The module must get real values: an index from memory that was never written can end all use of the GPU.
+                    _replay_all(parts[-1:])
+                segment = EagerSegment(name, module, original, args, kwargs, reached)
+        finally:
+            in_eager.pop()
+        parts.append(segment)
+        session.begin()
+        return segment.result
+
     return patched_forwards([(module, make)])
+
+
+@contextmanager
+def _remembered(failures: list[BaseException]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        failures.append(error)
+        raise
 
 
 def _refuse_changed_arguments(name: str, module: Any, before: Flattened, after: Flattened) -> None:
