@@ -9,7 +9,11 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from rocsolid.torchapi.graphs.capture_state import device_waits_held_back, reported_as_capturing
+from rocsolid.torchapi.graphs.capture_state import (
+    device_waits_held_back,
+    reported_as_capturing,
+    reported_as_not_capturing,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -37,6 +41,23 @@ def test_it_applies_per_thread_and_is_undone(monkeypatch: pytest.MonkeyPatch) ->
     left.set()
     thread.join()
     assert seen == [False, True]
+    assert torch.cuda.is_current_stream_capturing is plain
+
+
+def test_a_block_that_is_not_reported_leaves_the_function_that_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", plain := lambda: False)
+
+    def is_reported() -> bool:
+        return bool(torch.cuda.is_current_stream_capturing())
+
+    with reported_as_not_capturing():
+        assert torch.cuda.is_current_stream_capturing is plain
+    with reported_as_capturing(), reported_as_capturing():
+        patched = torch.cuda.is_current_stream_capturing
+        with reported_as_not_capturing(), reported_as_not_capturing():
+            assert not is_reported()
+            assert torch.cuda.is_current_stream_capturing is patched
+        assert is_reported()
     assert torch.cuda.is_current_stream_capturing is plain
 
 

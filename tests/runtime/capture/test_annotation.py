@@ -102,6 +102,33 @@ def test_a_refused_capture_stops_the_profiler(target: Target, tmp_path: Path) ->
     assert not torch.autograd._profiler_enabled()
 
 
+def test_a_graph_that_is_larger_than_the_budget_leaves_no_trace(target: Target, tmp_path: Path) -> None:
+    captured = target.capture(
+        lambda x: x[0] + torch.zeros(4 << 20, device=x.device), annotate=tmp_path, memory_budget_bytes=1 << 20
+    )
+    captured(target.randn(4))
+
+    assert [refusal.reason.value for refusal in captured.report().refusals] == ["memory budget"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_attempt_that_was_given_up_leaves_no_trace(target: Target, tmp_path: Path) -> None:
+    """The whole function is captured, and then its parts around the second module."""
+
+    class Waits(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x * 2 if x.sum().item() > 0 else x * -3
+
+    model = target.module(torch.nn.Sequential(torch.nn.Linear(4, 4), Waits(), torch.nn.Linear(4, 4), Waits()))
+    captured = target.capture(model, annotate=tmp_path)
+    captured(target.randn(2, 4))
+
+    assert captured.report().workarounds
+    assert len(list(tmp_path.iterdir())) == 2, (
+        "a graph for each layer, and none for the empty one behind the last module"
+    )
+
+
 def test_a_profiler_that_fails_costs_no_graph(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,7 @@
 """Modules that run in eager between the graphs of the rest: those of `eager_modules=`, and those that were found."""
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
@@ -9,6 +10,12 @@ from rocsolid.errors import CaptureError, UsageError
 
 pytest.importorskip("torch")
 import torch
+
+from rocsolid.runtime.capture import diagnosis
+from rocsolid.runtime.capture.capture_once import SetAside
+from rocsolid.runtime.capture.eager_segments import SegmentedGraph
+from rocsolid.torchapi.dispatch import OperatorMode
+from rocsolid.torchapi.graphs.capture_state import reported_as_capturing
 
 pytestmark = pytest.mark.torch
 
@@ -152,6 +159,29 @@ def test_an_eager_module_that_changes_an_object_is_a_refusal(target: Any) -> Non
         assert torch.allclose(g(x), (x + 1).sum(0) + 1)
     (refusal,) = g.report().refusals
     assert refusal.message.startswith("module `appends` changes `arguments[1]['cache'].keys` in Python")
+
+
+@pytest.mark.parametrize("eager_modules", [["appends"], "auto"])
+def test_a_failure_between_graphs_that_the_function_catches_is_a_refusal(target: Any, eager_modules: Any) -> None:
+    """What the function does after it is not recorded."""
+
+    class Catches(WithCache):
+        def forward(self, x: Any) -> Any:
+            try:
+                if eager_modules == "auto":
+                    for _ in range(20):
+                        assert bool(torch.isfinite(x).all())
+                return super().forward(x + 1)
+            except Exception:  # noqa: BLE001 - the point
+                return x
+
+    model = target.module(Catches())
+    g, x = target.capture(model, eager_modules=eager_modules), target.randn(3, 4)
+    for _ in range(3):
+        assert torch.equal(g(x), model(x))
+    (refusal,) = g.report().refusals
+    expected = "module `appends` changes" if eager_modules != "auto" else "torch.isfinite(x).all()"
+    assert expected in refusal.message
 
 
 @pytest.mark.parametrize("on_error", ["eager", "raise"])
@@ -357,12 +387,18 @@ def test_a_module_that_returns_another_shape_later_is_replaced_by_the_module_aro
     assert (report.captures, report.refusals) == (2, ())
 
 
-def test_a_module_in_eager_is_not_told_that_it_is_captured_and_may_make_constants(target: Any) -> None:
+def test_a_module_in_eager_is_not_told_that_it_is_captured_and_may_make_constants(
+    target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if target.backend == "record":
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)  # it raises without a GPU
+
     class Asks(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
-            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            number = x.sum().item()
+            if torch.cuda.is_current_stream_capturing():
                 return x[:1]
-            return x * torch.tensor([x.sum().item(), 2.0, 3.0, 4.0], device=x.device)
+            return x * torch.tensor([number, 2.0, 3.0, 4.0], device=x.device)
 
     class Model(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -371,7 +407,8 @@ def test_a_module_in_eager_is_not_told_that_it_is_captured_and_may_make_constant
 
         def forward(self, x: Any) -> Any:
             x = self.first(x) * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)
-            return self.last(self.asks(x)) + torch.tensor([5.0, 6.0, 7.0, 8.0], device=x.device)
+            x = self.last(self.asks(x))
+            return x + torch.tensor([float(len(x)), 6.0, 7.0, 8.0], device=x.device)
 
     model = target.module(Model())
     g = target.capture(model)
@@ -659,6 +696,165 @@ def test_a_value_that_depends_on_floats_is_not_kept(target: Any) -> None:
         assert torch.allclose(g(x), x * x.sum().item())
     assert [refusal.reason.value for refusal in g.report().refusals] == ["host sync"]
     assert g.report().replays == 0
+
+
+def test_modules_and_reads_with_nothing_between_them(target: Any) -> None:
+    """Torch warns about each graph in which nothing was recorded."""
+
+    class Reads(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            linear = [torch.nn.Linear(4, 4) for _ in range(3)]
+            self.layers = torch.nn.ModuleList([Router(), Router(), *linear, Router()])
+
+        def forward(self, x: Any, mask: Any, number: Any) -> Any:
+            if torch.equal(input=mask, other=number) or bool(number):
+                return x
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    model = target.module(Reads())
+    g = target.capture(model)
+    mask, number = (torch.tensor([value], device=target.device) for value in (1, 0))
+    for _ in range(6):
+        x = target.randn(2, 4)
+        assert torch.allclose(g(x, mask, number), model(x, mask, number), atol=1e-6)
+    assert (g.report().replays, g.report().refusals) == (4, ())
+    assert sorted(found.how for found in g.report().workarounds) == ["eager", "read"]
+    assert torch.equal(g(x, number.clone(), number), x)
+    assert torch.equal(g(x, number, mask), x)
+    assert g.report().eager_calls["host sync"] == 2
+
+
+def test_an_empty_graph_is_not_replayed_and_stays_open() -> None:
+    """A later graph may use memory that it owns."""
+
+    class Part:
+        bytes = 0
+
+        def __init__(self, nodes: Any) -> None:
+            self.nodes = nodes
+            self.calls: list[str] = []
+
+        def replay(self) -> None:
+            self.calls.append("replay")
+
+        def close(self) -> None:
+            self.calls.append("close")
+
+        def dump(self, path: str) -> None:
+            pass
+
+    parts = [Part(0), Part(2), Part(None)]
+    graph = SegmentedGraph(parts, None)
+    graph.replay()
+    assert [part.calls for part in parts] == [[], ["replay"], ["replay"]]
+    graph.close()
+    assert [part.calls[-1] for part in parts] == ["close"] * 3
+
+
+def test_torch_does_not_warn_about_an_empty_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rocsolid.runtime.capture.backends import device
+
+    class Graph:
+        def capture_end(self) -> None:
+            warnings.warn("The CUDA Graph is empty. This usually means that", UserWarning, stacklevel=1)
+
+        def replay(self) -> None:
+            pass
+
+    monkeypatch.setattr(device, "count_captured_nodes", lambda _: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, 0))
+    session = device.DeviceSession(0, device.MemoryPool(), (), keep=False)
+    session._graph = Graph()
+    assert session.end().nodes == 0
+
+
+class GpuWaits(OperatorMode):
+    """Stands in for a GPU, with torch set to raise an error at every wait."""
+
+    WAITS = ("aten::_local_scalar_dense", "aten::nonzero")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.mode: Any = "default"
+        monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: self.mode)
+        monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: setattr(self, "mode", mode))
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        monkeypatch.setattr(diagnosis, "is_sync_error", lambda error: "synchronizing" in str(error))
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if func.name().partition(".")[0] in self.WAITS and self.mode == "error":
+            msg = "called a synchronizing CUDA operation"
+            raise RuntimeError(msg)
+        return func(*args, **kwargs)
+
+
+def test_what_waits_is_found_behind_reads_and_modules_that_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+
+    class Asks(Router):
+        def forward(self, x: Any) -> Any:
+            told.append(torch.cuda.is_current_stream_capturing())
+            return super().forward(x)
+
+    model = torch.nn.Sequential(Asks(), torch.nn.Linear(4, 4), ReadsShape())
+    x, mask = torch.randn(2, 4), torch.ones(2)
+
+    def found(**aside: Any) -> Any:
+        with reported_as_capturing(), GpuWaits(monkeypatch):
+            sync = diagnosis.find_sync(lambda: model(x) if bool(mask.all()) else x, SetAside(**aside))
+        assert sync is not None
+        return sync.operation, type(sync.module).__name__
+
+    assert found() == found(modules={"0": model[0]}) == ("aten::_local_scalar_dense", "NoneType")
+    assert found(checks_reads=True) == ("aten::nonzero", "ReadsShape")
+    assert told == [True]
+    assert found(checks_reads=True, modules={"0": model[0]}) == ("aten::nonzero", "ReadsShape")
+    assert told == [True, False]
+
+
+def test_what_waits_is_not_a_constant_that_the_graph_copies(target: Any) -> None:
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.router, self.last = torch.nn.Linear(4, 4), Router(), torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x) * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)
+            return self.last(self.router(x))
+
+    model = target.module(Model())
+    g = target.capture(model)
+    _replays_like_eager(target, model, g, *[(2, 4)] * 4)
+    (found,) = g.report().workarounds
+    assert (g.report().replays, found.kind) == (3, "Router")
+    assert "x.sum().item()" in found.why
+
+
+def test_what_waits_behind_a_read_is_found(target: Any) -> None:
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.reads, self.last = torch.nn.Linear(4, 4), ReadsShape(), torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any, mask: Any) -> Any:
+            x = self.first(x)
+            if not bool(mask.all()):
+                x = x * mask[:, None]
+            return self.last(self.reads(x))
+
+    model = target.module(Model())
+    g = target.capture(model)
+    mask = torch.ones(2, dtype=torch.int64, device=target.device)
+    for _ in range(5):
+        x = target.randn(2, 4)
+        assert torch.allclose(g(x, mask), model(x, mask), atol=1e-5)
+    assert sorted(found.kind for found in g.report().workarounds) == ["", "ReadsShape"]
+    assert g.report().replays == 3  # the second call is compared with eager
 
 
 def test_values_and_modules_in_one_call(target: Any) -> None:

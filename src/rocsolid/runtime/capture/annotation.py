@@ -21,13 +21,18 @@ from rocsolid.torchapi.graphs.graph_marks import mark_text, profiler_check
 _count: Final = itertools.count()
 
 
-def annotated(session: Session, folder: str, function: Callable[..., Any], *, uses_gpu: bool) -> Session:
-    """Return a session that writes a trace of each capture to `folder`; the same session where there is no folder."""
+def annotated(
+    session: Session, folder: str, function: Callable[..., Any], written: list[Path], *, uses_gpu: bool
+) -> Session:
+    """Return a session that writes a trace of each capture to `folder`; the same session where there is no folder.
+
+    The files are added to `written`, so that the caller can remove them if the capture is refused later.
+    """
     running = profiler_check() if folder else None
     if running is None:
         return session
     name = getattr(function, "__name__", type(function).__name__)
-    return _AnnotatedSession(session, Path(folder), name, running, uses_gpu=uses_gpu)
+    return _AnnotatedSession(session, Path(folder), name, running, written, uses_gpu=uses_gpu)
 
 
 class _AnnotatedGraph:
@@ -55,9 +60,17 @@ class _AnnotatedSession:
     """A capture that a profiler records. Where a profiler of the user is running, its trace contains the capture."""
 
     def __init__(
-        self, session: Session, folder: Path, name: str, profiler_running: Callable[[], bool], *, uses_gpu: bool
+        self,
+        session: Session,
+        folder: Path,
+        name: str,
+        profiler_running: Callable[[], bool],
+        written: list[Path],
+        *,
+        uses_gpu: bool,
     ) -> None:
         self._session = session
+        self._written = written
         self.executes = session.executes
         self._folder = folder
         self._name = "".join(letter if letter.isalnum() or letter in "_." else "_" for letter in name)
@@ -81,10 +94,11 @@ class _AnnotatedSession:
         """Return the graph, and write the trace of its capture."""
         graph = self._session.end()
         recorded = self._stop()
-        if recorded is not None:
+        if recorded is not None and graph.nodes != 0:
             file = self._folder / f"{self._name}-{self._mark.rpartition(' ')[2]}.json.gz"
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
+                self._written.append(file)
                 recorded.export_chrome_trace(str(file))
             except (OSError, RuntimeError) as error:
                 _log.warning("%s: the trace of a capture was not written: %s", self._name, error)

@@ -7,9 +7,10 @@ values stay as that one run left them.
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -76,12 +77,12 @@ class SetAside:
     checks_reads: bool = False  # a value that Python reads is read again by each replay, and compared
 
     @contextmanager
-    def modules_in(self, scope: Scope) -> Iterator[None]:
-        """Run every call of a module that runs in eager inside `scope()`."""
+    def modules_in(self, scope: Scope = nullcontext) -> Iterator[None]:
+        """Run every call of a module that runs in eager inside `scope()`, where it is not told that it is being captured."""
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def forward(*args: Any, **kwargs: Any) -> Any:
-                with scope():
+                with reported_as_not_capturing(), scope():
                     return original(*args, **kwargs)
 
             return forward
@@ -161,6 +162,7 @@ class FirstRun:
         is_repeatable = not values_before.changes() and not layouts_before.changed_paths()
         self.tensors_before = tensors_before if is_repeatable else TensorSnapshot(())
         self.state = collect_reachable(function, call.identity_arguments)
+        self.traces: list[Path] = []  # written by `annotate=`
         self.constants: list[Any] = []  # after the capture: tensors made from Python numbers, which the graph reads
         self.runs_compiled_code = False  # after the warm-up: whether a compiled function was called
         self.state_to_watch = self.state  # after the warm-up: what the executed functions reach
@@ -241,6 +243,10 @@ def _capture_inference(
     before, layouts = Snapshot(first.state), LayoutSnapshot(first.state)
 
     def attempt(aside: SetAside = NOTHING_ASIDE, workarounds: Sequence[Workaround] = ()) -> Entry:
+        with removed_after_error(first.traces):
+            return capture_and_verify(aside, workarounds)
+
+    def capture_and_verify(aside: SetAside, workarounds: Sequence[Workaround]) -> Entry:
         before.restore()  # an attempt before this one may have failed in the middle
         layouts.restore()
         with backend.capture_scope(), reported_as_capturing():
@@ -281,7 +287,7 @@ def _capture_inference(
 @contextmanager
 def _as_captured(aside: SetAside) -> Iterator[None]:
     """Run the function in eager as it was captured: it is told that it is being captured, except in the modules that run in eager."""
-    with reported_as_capturing(), aside.modules_in(reported_as_not_capturing), aside.variants_in_use():
+    with reported_as_capturing(), aside.modules_in(), aside.variants_in_use():
         yield
 
 
@@ -439,13 +445,38 @@ def _capture(
         first.constants = [constant.tensor for constant in recorder.constants]
         return graph, result
 
+    again = ConstantServer(call.device, recorder.constants)
     segments: list[Graph] = []
     with _closed_after_error(segments):
-        graph, result = run_capture(record, session, backend, initial, body, aside)
+        graph, result = run_capture(
+            record, session, backend, initial, _served(body, again, aside) if with_constants else body, aside
+        )
     if graph.nodes == 0:
         graph.close()
         raise CannotCapture(Reason.NO_GPU_WORK, "the call launches no work that a graph could replay")
     return graph, result
+
+
+def _served(body: Callable[[], Any], server: Any, aside: SetAside) -> Callable[[], Any]:
+    """Return the call as the capture runs it, to find out what has failed: making the constants would wait, too."""
+
+    def run() -> Any:
+        with aside.modules_in(server.paused), server:
+            return body()
+
+    return run
+
+
+@contextmanager
+def removed_after_error(files: list[Path]) -> Iterator[None]:
+    """Remove the traces of a capture that is refused."""
+    try:
+        yield
+    except BaseException:
+        while files:
+            with suppress(OSError):
+                files.pop().unlink()
+        raise
 
 
 @contextmanager
@@ -498,7 +529,7 @@ def new_session(function: Function, first: FirstRun, options: Options, backend: 
         return session
     from rocsolid.runtime.capture.annotation import annotated
 
-    return annotated(session, options.annotate, function, uses_gpu=backend.uses_gpu)
+    return annotated(session, options.annotate, function, first.traces, uses_gpu=backend.uses_gpu)
 
 
 def run_capture(

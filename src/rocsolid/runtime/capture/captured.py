@@ -24,7 +24,7 @@ from rocsolid.numerics import Comparison
 from rocsolid.runtime.capture.backends.base import Backend, capture_lock, pause_captures
 from rocsolid.runtime.capture.backends.record import RecordBackend
 from rocsolid.runtime.capture.call import Call, CannotCapture, Parameters, call_signature, parse_call, read_torch_state
-from rocsolid.runtime.capture.capture_once import FirstRun, capture_once
+from rocsolid.runtime.capture.capture_once import FirstRun, capture_once, removed_after_error
 from rocsolid.runtime.capture.entry import CHECK_DUE, IN_CAPTURE, SEGMENT_FAILED, SHARES_MEMORY, Entry
 from rocsolid.runtime.capture.fast_path import NO_LENGTHS, FastPath
 from rocsolid.runtime.capture.graph_cache import MAX_SHORT_LIVED, CaptureStats, GraphCache
@@ -427,12 +427,13 @@ class Captured:
 
     def _add_graph(self, function: Function, call: Call, first: FirstRun, backend: Backend) -> None:
         self._release(self._cache.make_room(sum(buffer.memory.nbytes for buffer in first.buffers)))
-        entry = capture_once(function, call, first, self._options, backend, self._owner(function), self._search)
-        try:
-            self._release(self._cache.add(entry))
-        except CannotCapture:
-            entry.close()
-            raise
+        with removed_after_error(first.traces):
+            entry = capture_once(function, call, first, self._options, backend, self._owner(function), self._search)
+            try:
+                self._release(self._cache.add(entry))
+            except CannotCapture:
+                entry.close()
+                raise
         self._stats.count_capture(entry)
         self._modules = None
         self._add_fast_path(call, entry)

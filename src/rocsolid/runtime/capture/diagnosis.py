@@ -3,7 +3,7 @@
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Final
@@ -17,6 +17,7 @@ from rocsolid.model.code_line import CodeLine, underline
 from rocsolid.runtime.capture.backends.base import Backend
 from rocsolid.runtime.capture.call import CannotCapture
 from rocsolid.runtime.capture.capture_once import NOTHING_ASIDE, SetAside
+from rocsolid.runtime.capture.eager_segments import ReadsIn
 from rocsolid.torchapi.dispatch import OperatorMode
 from rocsolid.torchapi.graphs.capture_state import (
     COMPILE_FIX,
@@ -66,7 +67,7 @@ def explain_failure(
 
     The last error often only reports that something failed before, so the first error of the chain is used. On a GPU the function
     is run again without a capture, with torch set to raise an error at every host sync, to find the operation. The modules that run
-    in eager may wait.
+    in eager may wait, and so may reads between two graphs.
     """
     if is_refused_compile(error):
         code = traceback_code_line(innermost_error(error).__traceback__)
@@ -193,8 +194,9 @@ def _copies_from_pageable(args: Any, out: Any) -> bool:
 def find_sync(body: Callable[[], Any], aside: SetAside) -> HostSync | None:
     """Run a function without capturing, and return its first host sync; None when there is none, or when it fails before."""
     detector = _SyncDetector()
+    reads = ReadsIn(detector.paused) if aside.checks_reads else nullcontext()
     try:
-        with _sync_mode("error"), uncompiled(), aside.modules_in(detector.paused), detector:
+        with _sync_mode("error"), uncompiled(), aside.modules_in(detector.paused), reads, detector:
             body()
     except Exception:  # noqa: BLE001 - the error of the sync, or the function's own, which the caller reports
         return detector.first_sync

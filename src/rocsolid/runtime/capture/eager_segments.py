@@ -4,8 +4,8 @@ This is for modules that cannot be captured, such as work on the CPU or a branch
 same shapes every time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -26,6 +26,7 @@ from rocsolid.torchapi.pytree import (
     PartContents,
     caches_in,
     flatten_result,
+    leaves,
     parts_of,
     run_with_parts,
 )
@@ -144,10 +145,12 @@ class CheckedRead:
     bytes = 0
 
     def __init__(self, read: Callable[[], Any]) -> None:
+        from rocsolid.runtime.capture.diagnosis import current_module
         from rocsolid.torchapi.user_frames import user_code_line
 
         self._read: Callable[[], Any] | None = read
         self._code = user_code_line()
+        self._module = current_module()  # to run in eager instead, if the value is another one
         self.value = read()
 
     def replay(self) -> None:
@@ -157,14 +160,26 @@ class CheckedRead:
             code = self._code
             what = code.text[code.start : code.end] if code and code.end else "a value that Python reads"
             problem = f"`{what}` is {value!r}; during the capture it was {self.value!r}"
-            raise CannotCapture(Reason.HOST_SYNC, problem, code=code)
+            raise CannotCapture(Reason.HOST_SYNC, problem, code=code, module=self._module)
 
     def close(self) -> None:
         """Free the tensor."""
-        self._read = None
+        self._read = self._module = None
 
     def dump(self, path: str) -> None:
         """Write nothing, because there is no graph here."""
+
+
+class ReadsIn(TorchFunctionMode):  # type: ignore[misc]
+    """Runs each read of a value inside a scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__()
+        self._scope = scope
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with self._scope() if func in _READS else nullcontext():
+            return func(*args, **(kwargs or {}))
 
 
 class _SplittingSession(TorchFunctionMode):  # type: ignore[misc]
@@ -173,9 +188,10 @@ class _SplittingSession(TorchFunctionMode):  # type: ignore[misc]
     It is the innermost mode while it records, and is left before the session leaves its own.
     """
 
-    def __init__(self, session: Session, parts: list[Graph], outside: Scope) -> None:
+    def __init__(self, session: Session, parts: list[Graph], outside: Scope, failures: list[BaseException]) -> None:
         super().__init__()
         self._session, self._parts, self._outside = session, parts, outside
+        self._failures = failures
         self.executes = session.executes
         self.is_recording = False
 
@@ -202,20 +218,30 @@ class _SplittingSession(TorchFunctionMode):  # type: ignore[misc]
             self.__exit__(None, None, None)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in _READS or not (self.executes or args[0].is_cuda):  # a value on the CPU is there already
+        if func not in _READS or not (
+            self.executes or _any_on_gpu((args, kwargs))
+        ):  # a value on the CPU is there already
             return func(*args, **(kwargs or {}))
+        with _remembered(self._failures):
+            return self._read(lambda: func(*args, **(kwargs or {})))
+
+    def _read(self, read: Callable[[], Any]) -> Any:
+        """End a graph, read a value, and begin the next graph. Torch has left this mode meanwhile."""
         if sum(isinstance(part, CheckedRead) for part in self._parts) == _MAX_READS:
             problem = f"more than {_MAX_READS} values are read in one call"
             raise CannotCapture(Reason.HOST_SYNC, problem)
-        # Torch has left this mode while the function runs.
         self._parts.append(self._session.end())
         with self._outside():
             if not self.executes:
-                self._parts[-1].replay()
-            read = CheckedRead(lambda: func(*args, **(kwargs or {})))
-        self._parts.append(read)
+                _replay_all(self._parts[-1:])
+            checked = CheckedRead(read)
+        self._parts.append(checked)
         self._session.begin()
-        return read.value
+        return checked.value
+
+
+def _any_on_gpu(value: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.is_cuda for leaf in leaves(value))
 
 
 class SegmentedGraph:
@@ -235,8 +261,7 @@ class SegmentedGraph:
         """Replay every part in order."""
         before = self._save_state() if self._save_state is not None else None
         try:
-            for part in self._parts:
-                part.replay()
+            _replay_all(self._parts)
         except CannotCapture:
             if before is not None:
                 before.restore()
@@ -252,6 +277,12 @@ class SegmentedGraph:
         """Write each graph to a file of its own."""
         for index, part in enumerate(self._parts):
             part.dump(f"{path}.{index}")
+
+
+def _replay_all(parts: Sequence[Graph]) -> None:
+    for part in parts:
+        if part.nodes != 0:  # an empty graph may own memory that a later one uses, so it is kept
+            part.replay()
 
 
 def capture_segments(
@@ -271,15 +302,18 @@ def capture_segments(
     With `checks_reads` it is the same at each read of a value.
     """
     in_eager: list[str] = []
+    failures: list[BaseException] = []
     reached = {storage_id(ref.value) for ref in state.tensors}
     with ExitStack() as scope:
         if checks_reads:
-            session = _SplittingSession(session, parts, outside)
+            session = _SplittingSession(session, parts, outside, failures)
             scope.callback(session.leave)
         for name, module in modules.items():
-            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager, outside, reached))
+            scope.enter_context(_end_graph_at(name, module, session, parts, in_eager, outside, reached, failures))
         session.begin()
         result = body()
+        if failures:  # the function caught the exception, and has run without a capture since
+            raise failures[0]
         last = session.end()
     return (SegmentedGraph([*parts, last], save_state), result) if parts else (last, result)
 
@@ -292,28 +326,42 @@ def _end_graph_at(
     in_eager: list[str],
     outside: Scope,
     reached: set[int],
+    failures: list[BaseException],
 ) -> AbstractContextManager[None]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
             if in_eager:  # it is called by another eager module
                 return original(*args, **kwargs)
-            parts.append(session.end())
-            in_eager.append(name)
-            try:
-                with outside():
-                    if not session.executes:
-                        # The module must get real values: an index from memory that was never written can end all use of the GPU.
-                        parts[-1].replay()
-                    segment = EagerSegment(name, module, original, args, kwargs, reached)
-            finally:
-                in_eager.pop()
-            parts.append(segment)
-            session.begin()
-            return segment.result
+            with _remembered(failures):
+                return between_graphs(original, args, kwargs)
 
         return forward
 
+    def between_graphs(original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        parts.append(session.end())
+        in_eager.append(name)
+        try:
+            with outside():
+                if not session.executes:
+                    # The module must get real values: an index from memory that was never written can end all use of the GPU.
+                    _replay_all(parts[-1:])
+                segment = EagerSegment(name, module, original, args, kwargs, reached)
+        finally:
+            in_eager.pop()
+        parts.append(segment)
+        session.begin()
+        return segment.result
+
     return patched_forwards([(module, make)])
+
+
+@contextmanager
+def _remembered(failures: list[BaseException]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        failures.append(error)
+        raise
 
 
 def _refuse_changed_arguments(name: str, module: Any, before: Flattened, after: Flattened) -> None:

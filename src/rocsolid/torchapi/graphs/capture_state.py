@@ -144,31 +144,38 @@ def _stance(name: str) -> AbstractContextManager[object]:
 
 
 class _ReportedAsCapturing:
-    """The threads that are reported as capturing. Torch's function is replaced while there are any."""
+    """Which threads are reported as capturing. Torch's function is replaced while there are any.
+
+    It stays replaced where a thread is not reported for a while: it is compared with the function that the capture has seen.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._threads: list[int] = []
+        self._blocks: dict[int, list[bool]] = {}  # by thread, the innermost last: whether it is reported inside
         self._patch: AttributePatch | None = None
 
-    def enter(self) -> None:
+    @contextmanager
+    def block(self, *, reported: bool) -> Iterator[None]:
         import torch
 
+        thread = threading.get_ident()
         with self._lock:
-            self._threads.append(threading.get_ident())
+            self._blocks.setdefault(thread, []).append(reported)
             self._patch = self._patch or AttributePatch(torch.cuda, "is_current_stream_capturing", self._replacement)
-
-    def leave(self) -> None:
-        with self._lock:
-            self._threads.remove(threading.get_ident())
-            if not self._threads and self._patch is not None:
-                self._patch.undo()
-                self._patch = None
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks[thread].pop()
+                if not self._blocks[thread]:
+                    del self._blocks[thread]
+                if not self._blocks:
+                    self._patch.undo()
+                    self._patch = None
 
     def _replacement(self, original: Callable[[], bool]) -> Callable[[], bool]:
         def is_current_stream_capturing() -> bool:
-            reported = threading.get_ident() in self._threads
-            return (reported and not is_torch_file(sys._getframe(1).f_code.co_filename)) or original()
+            return (self.reports() and not is_torch_file(sys._getframe(1).f_code.co_filename)) or original()
 
         # `torch.compiler.assume_constant_result` would import the compiler.
         if not MARKED_CONSTANT.is_closed():
@@ -176,7 +183,7 @@ class _ReportedAsCapturing:
         return is_current_stream_capturing
 
     def reports(self) -> bool:
-        return threading.get_ident() in self._threads
+        return self._blocks.get(threading.get_ident(), [False])[-1]
 
 
 _reported = _ReportedAsCapturing()
@@ -190,25 +197,15 @@ def reported_as_capturing() -> Iterator[None]:
     otherwise skip. The warm-up must take that branch, or the capture would run code that never ran before. The verification must
     take it too, or it would compare two branches that round differently.
     """
-    _reported.enter()
-    try:
+    with _reported.block(reported=True):
         yield
-    finally:
-        _reported.leave()
 
 
 @contextmanager
 def reported_as_not_capturing() -> Iterator[None]:
     """Undo `reported_as_capturing` inside the block, for code that runs in eager also at every replay."""
-    if not _reported.reports():
+    with _reported.block(reported=False) if _reported.reports() else nullcontext():
         yield
-        return
-    _reported.leave()
-    try:
-        with reported_as_not_capturing():  # it may have been entered twice
-            yield
-    finally:
-        _reported.enter()
 
 
 @contextmanager

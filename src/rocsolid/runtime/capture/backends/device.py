@@ -170,7 +170,10 @@ class DeviceSession:
     def end(self) -> DeviceGraph:
         """Stop capturing; raises what the runtime reports."""
         nodes = count_captured_nodes(torch.cuda.current_stream(self._device))
-        self._graph.capture_end()
+        with warnings.catch_warnings():
+            # A call without GPU work is refused; a graph between two modules in eager, or two reads, may be empty.
+            warnings.filterwarnings("ignore", ".*Graph is empty")
+            self._graph.capture_end()
         DeviceSession.captures += 1
         if self._keep:
             instantiate(self._graph)
