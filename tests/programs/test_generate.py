@@ -212,6 +212,25 @@ def test_sampling_draws_the_same_numbers_with_one_replay_per_token(
     assert llama.replays > 20
 
 
+@pytest.mark.parametrize("ignored", [None, 6, 9])
+def test_repetition_penalty_gets_ids_that_are_places_in_the_scores(
+    llama: Pair, ignored: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With transformers 5.17 another id is an error, which on a GPU ends every use of CUDA."""
+
+    def penalize(self: Any, ids: Any, scores: Any) -> Any:
+        ids = ids[:, self.prompt_ignore_length or 0 :]
+        score = scores.gather(1, ids)
+        return scores.scatter(1, ids, torch.where(score < 0, score * self.penalty, score / self.penalty))
+
+    processor = transformers.RepetitionPenaltyLogitsProcessor
+    monkeypatch.setattr(processor, "__call__", penalize)
+    for _ in range(2):
+        llama.same(llama.ids(2, 6), do_sample=True, logits_processor=[processor(1.4, ignored)])
+    assert "2 calls with one replay per token" in llama.explained()
+    assert llama.replays > 15
+
+
 def test_sampling_ends_with_the_same_random_state_after_an_early_end(llama: Pair) -> None:
     lengths = {llama.same(llama.ids(), do_sample=True, eos_token_id=list(range(10, 18))).shape[1] for _ in range(12)}
     assert len(lengths) > 2
