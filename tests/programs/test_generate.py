@@ -295,6 +295,28 @@ class Streamer:
         self.got.append("end")
 
 
+@pytest.mark.parametrize("name", ["llama", "t5", "lfm2"])
+def test_memory_of_an_earlier_call_is_written_before_it_is_read(
+    name: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NaN in the cache would go through a masked attention, because 0 * NaN is NaN."""
+    monkeypatch.setattr(integration, "_SMALLEST_BUCKET", 16)
+    pair = Pair(name, backend)
+    options: list[dict[str, Any]] = [{"repetition_penalty": 1.3}, {"num_beams": 2}]
+    options += [{"prompt_lookup_num_tokens": 2}] if name != "lfm2" else []
+    ids = pair.ids(1, 6)
+    for _ in range(3):
+        for option in options:
+            pair.same(ids, max_new_tokens=16, **option)
+        for slot in pair.fast.rocsolid._free:
+            tensors = [x for layer in slot.cache.layers for x in integration._tensors(layer)]
+            tensors += [x for step in slot.token_steps.values() for x in (step.log, step.column)]
+            with torch.inference_mode(slot.key[3]):
+                for tensor in tensors:
+                    tensor.fill_(torch.nan if tensor.is_floating_point() else 10**9)
+    assert pair.replays > 20
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("options", [{}, {"do_sample": True}, {"eos_token_id": list(range(10, 18))}])
 def test_streamers_get_each_token(llama: Pair, rows: int, options: dict[str, Any]) -> None:
