@@ -2,6 +2,7 @@
 
     python -m benchmarks.programs dit --out evidence/dit-on-h200.json
     python -m benchmarks.programs diffusion_policy flow_policy --out evidence/policies-on-h200.json
+    python -m benchmarks.programs --together --layers 4 --deadline 45 --rounds 3   # all three in about a minute
 
 `dit`: a `DiTPipeline` of diffusers, 12 layers of width 768, 256 or 1024 (`--tokens`) tokens, 20 steps, batch 1 with guidance, next to
 `torch.compile(mode="reduce-overhead")` of the denoiser. The policies have random weights and the form of those of lerobot, and are
@@ -9,7 +10,8 @@ compared with what lerobot does with `compile_model=True`. `diffusion_policy`: c
 default sizes, 10 steps in Python; the U-Net is compiled with reduce-overhead. `flow_policy`: as π0, an encoder of images and a flow of 10
 steps in `sample_actions`, which is compiled with max-autotune. One call of a policy is one `select_action` that runs the networks.
 
-All ways of a program are set up at the same time and then measured one at a time, in interleaved rounds.
+All ways of a program are set up at the same time and then measured one at a time, in interleaved rounds. Compiling the 18 layers and 10
+steps of the flow takes minutes; `--layers` makes it smaller.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import random
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +35,20 @@ from rocsolid.measure.evidence import evidence, write
 
 _WARMUP_CALLS: Final = 4  # in the second call rs.optimize may compile, and a graph is compared with eager
 _SEED: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How large the programs are."""
+
+    tokens: int
+    layers: int
+    small: bool
+
+    @property
+    def arguments(self) -> list[str]:
+        """The same for the command line."""
+        return ["--tokens", str(self.tokens), "--layers", str(self.layers), *(["--small"] if self.small else [])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +163,9 @@ class DiffusionPolicy(Policy):
 class FlowModel(nn.Module):  # type: ignore[misc]
     """As the model of π0: all of the inference is `sample_actions`."""
 
-    def __init__(self, *, small: bool) -> None:
+    def __init__(self, layers: int, chunk: int) -> None:
         super().__init__()
-        layers, self.chunk, self.width = (2, 8, 1024) if small else (18, 50, 1024)
+        self.chunk, self.width = chunk, 1024
         self.encoder = Encoder(layers=layers)
         self.to_keys = nn.ModuleList(nn.Linear(self.width, 2 * self.width) for _ in range(layers))
         self.flow = TenSteps(layers=layers)
@@ -165,9 +181,9 @@ class FlowModel(nn.Module):  # type: ignore[misc]
 class FlowPolicy(Policy):
     """A policy around `FlowModel`."""
 
-    def __init__(self, *, small: bool) -> None:
+    def __init__(self, layers: int, chunk: int) -> None:
         super().__init__()
-        self.model = FlowModel(small=small)
+        self.model = FlowModel(layers, chunk)
 
     def predict(self, observation: Mapping[str, Any]) -> Any:
         """Return what the model samples."""
@@ -177,11 +193,11 @@ class FlowPolicy(Policy):
         return model.sample_actions(observation["ids"], observation["mask"], noise)
 
 
-def _dit(device: str, tokens: int, *, small: bool) -> Program:
+def _dit(device: str, sizes: Sizes) -> Program:
     import diffusers
 
-    layers, heads = (2, 2) if small else (12, 12)
-    side = int(tokens**0.5) * 2
+    layers, heads, steps = (2, 2, 2) if sizes.small else (12, 12, 20)
+    side = int(sizes.tokens**0.5) * 2
     torch.manual_seed(0)
     transformer = diffusers.DiTTransformer2DModel(
         num_attention_heads=heads,
@@ -206,7 +222,6 @@ def _dit(device: str, tokens: int, *, small: bool) -> Program:
 
     def call(pipe: Any) -> Any:
         generator = torch.Generator(device).manual_seed(_SEED)
-        steps = 2 if small else 20
         made = pipe(class_labels=[207], generator=generator, num_inference_steps=steps, output_type="np")
         return torch.from_numpy(made.images)
 
@@ -225,9 +240,9 @@ def _policy(policy: Any, observation: Mapping[str, Any], compile_networks: Calla
     return Program(program=policy.eval(), call=call, compile=compile_networks)
 
 
-def _diffusion_policy(device: str, _: int, *, small: bool) -> Program:
+def _diffusion_policy(device: str, sizes: Sizes) -> Program:
     torch.manual_seed(0)
-    policy = DiffusionPolicy(small=small).to(device, torch.bfloat16)
+    policy = DiffusionPolicy(small=sizes.small).to(device, torch.bfloat16)
 
     def compile_unet(policy: Any) -> None:
         policy.unet = torch.compile(policy.unet, mode="reduce-overhead")
@@ -236,14 +251,15 @@ def _diffusion_policy(device: str, _: int, *, small: bool) -> Program:
     return _policy(policy, {"images": images}, compile_unet)
 
 
-def _flow_policy(device: str, tokens: int, *, small: bool) -> Program:
+def _flow_policy(device: str, sizes: Sizes) -> Program:
     torch.manual_seed(0)
-    policy = FlowPolicy(small=small).to(device, torch.bfloat16)
+    layers, chunk = (2, 8) if sizes.small else (sizes.layers, 50)
+    policy = FlowPolicy(layers, chunk).to(device, torch.bfloat16)
 
     def compile_sampling(policy: Any) -> None:
         policy.model.sample_actions = torch.compile(policy.model.sample_actions, mode="max-autotune")
 
-    ids = torch.randint(0, 999, (1, tokens), device=device)
+    ids = torch.randint(0, 999, (1, sizes.tokens), device=device)
     return _policy(policy, {"ids": ids, "mask": torch.ones_like(ids, dtype=torch.bool)}, compile_sampling)
 
 
@@ -256,12 +272,12 @@ def _finish() -> None:
         torch.cuda.synchronize()
 
 
-def serve(name: str, method: str, tokens: int, *, small: bool) -> None:
+def serve(name: str, method: str, sizes: Sizes) -> None:
     """Set up a program with a method, write the result of the set-up, and measure when a number of calls is read."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # other prints go to stderr
     try:
-        made = PROGRAMS[name]("cuda" if torch.cuda.is_available() else "cpu", tokens, small=small)
+        made = PROGRAMS[name]("cuda" if torch.cuda.is_available() else "cpu", sizes)
         with torch.no_grad():
             want = made.call(made.program).float()
             program, begun = made.program, time.perf_counter()
@@ -300,31 +316,34 @@ class ProgramProcess(BenchmarkProcess):
 
     module = "benchmarks.programs"
 
-    def __init__(self, name: str, method: str, tokens: int, *, small: bool) -> None:
+    def __init__(self, name: str, method: str, sizes: Sizes) -> None:
         super().__init__(f"--serve={name}", method, "cuda" if torch.cuda.is_available() else "cpu", "bfloat16")
-        self.arguments = ["--tokens", str(tokens), *(["--small"] if small else [])]
+        self.arguments = sizes.arguments
 
 
 def measure(
-    name: str, methods: list[str], tokens: int, *, small: bool, rounds: int, deadline_s: float
-) -> dict[str, Any]:
-    """Set up all methods at once, and measure them in interleaved rounds."""
-    processes = {method: ProgramProcess(name, method, tokens, small=small) for method in methods}
+    names: Sequence[str], methods: Sequence[str], sizes: Sizes, *, rounds: int, deadline_s: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Set up all methods of these programs at once; yields the results of one program after the other."""
+    groups = {name: {method: ProgramProcess(name, method, sizes) for method in methods} for name in names}
+    every = [process for group in groups.values() for process in group.values()]
     try:
-        for process in processes.values():
+        for process in every:
             process.begin()
         deadline = time.monotonic() + deadline_s
-        for method, process in processes.items():
-            process.wait(deadline)
-            print(f"{name}, {method}: {json.dumps(process.about)}", flush=True)
-        for _ in range(rounds):
-            usable = [process for process in processes.values() if process.usable]
-            random.shuffle(usable)
-            for process in usable:
-                process.measure(time.monotonic() + 60)
-        return {method: process.record() for method, process in processes.items()}
+        for name, processes in groups.items():
+            for method, process in processes.items():
+                process.wait(deadline)
+                print(f"{name}, {method}: {json.dumps(process.about)}", file=sys.stderr, flush=True)
+        for name, processes in groups.items():
+            for _ in range(rounds):
+                usable = [process for process in processes.values() if process.usable]
+                random.shuffle(usable)
+                for process in usable:
+                    process.measure(time.monotonic() + 60)
+            yield name, {method: process.record() for method, process in processes.items()}
     finally:
-        for process in processes.values():
+        for process in every:
             process.stop()
 
 
@@ -334,37 +353,40 @@ def main() -> None:
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--methods", nargs="*", default=[*METHODS])
     parser.add_argument("--tokens", type=int, default=256, help="of the denoiser, or of what a flow policy sees")
+    parser.add_argument("--layers", type=int, default=18, help="of a flow policy")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--deadline", type=float, default=240.0, help="seconds for the set-up of all ways of a program")
+    parser.add_argument("--together", action="store_true", help="set up all programs at the same time")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to try the benchmark")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    sizes = Sizes(tokens=options.tokens, layers=options.layers, small=options.small)
     if options.serve:
-        serve(options.serve, options.programs[0], options.tokens, small=options.small)
+        serve(options.serve, options.programs[0], sizes)
         return
-    facts: dict[str, Any] = {"tokens": options.tokens}
-    for name in options.programs or [*PROGRAMS]:
-        facts[name] = found = measure(
-            name,
-            options.methods,
-            options.tokens,
-            small=options.small,
-            rounds=options.rounds,
-            deadline_s=options.deadline,
-        )
-        compiled = found.get("torch.compile", {}).get("median_ms")
-        print(f"{name:18}{'ms a call':>12}{'vs torch.compile':>18}{'error':>10}{'set-up, s':>11}")
-        for method, row in found.items():
-            ms = row.get("median_ms")
-            if ms is None:
-                print(f"  {method:16}{row.get('failed', 'not measured')}")
-                continue
-            gain = f"{compiled / ms:.2f}x" if compiled else ""
-            print(f"  {method:16}{ms:12.3f}{gain:>18}{row['error']:10.1e}{row['setup_s']:11.1f}", flush=True)
-        if options.out:
-            command = f"python -m benchmarks.programs {' '.join(sys.argv[1:])}"
-            write(evidence(what=__doc__.partition("\n")[0], command=command, facts=facts), options.out)
+    names = options.programs or [*PROGRAMS]
+    facts: dict[str, Any] = {"tokens": sizes.tokens, "layers": sizes.layers}
+    for group in [names] if options.together else [[name] for name in names]:
+        for name, found in measure(group, options.methods, sizes, rounds=options.rounds, deadline_s=options.deadline):
+            facts[name] = found
+            print(_table(name, found), flush=True)
+            if options.out:
+                command = f"python -m benchmarks.programs {' '.join(sys.argv[1:])}"
+                write(evidence(what=__doc__.partition("\n")[0], command=command, facts=facts), options.out)
+
+
+def _table(name: str, found: Mapping[str, Mapping[str, Any]]) -> str:
+    compiled = found.get("torch.compile", {}).get("median_ms")
+    lines = [f"{name:18}{'ms a call':>12}{'vs torch.compile':>18}{'error':>10}{'set-up, s':>11}"]
+    for method, row in found.items():
+        ms = row.get("median_ms")
+        if ms is None:
+            lines.append(f"  {method:16}{row.get('failed', 'not measured')}")
+            continue
+        gain = f"{compiled / ms:.2f}x" if compiled else ""
+        lines.append(f"  {method:16}{ms:12.3f}{gain:>18}{row['error']:10.1e}{row['setup_s']:11.1f}")
+    return "\n".join([*lines, *found.get("rs.optimize", {}).get("explain", ())])
 
 
 if __name__ == "__main__":

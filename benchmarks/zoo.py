@@ -3,6 +3,7 @@
     python -m benchmarks.zoo                                   # everything that is installed; continues an interrupted run
     python -m benchmarks.zoo --library timm --only 'vit*' --results /tmp/vit.jsonl
     python -m benchmarks.zoo --jobs 12 --deadline 40 --stop-after 520   # on a GPU with 16 cores and 10 minutes
+    python -m benchmarks.zoo --again /tmp/vit.jsonl --results /tmp/again.jsonl   # only what was not captured whole
     python -m benchmarks.zoo --evidence evidence/zoo-on-cpu.json
 
 A model runs in eager, then through `rs.capture` with the defaults of its library: on a GPU as a graph, elsewhere with the record backend.
@@ -40,6 +41,7 @@ from typing import Any, Final
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 OUTCOMES: Final = ("captured", "in segments", "refused", "wrong", "crashed", "hung", "eager fails")
+_NOT_MISSED: Final = ("captured", "eager fails")
 _CALLS: Final = 4  # one that is captured, one that rocsolid compares itself, and replays
 _REPLAYS: Final = 2
 _MODELS_PER_WORKER: Final = 30
@@ -478,6 +480,24 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def changes(before: Mapping[tuple[str, str], str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A line for each model that is not captured whole, or has another outcome than before."""
+    lines = []
+    for row in rows:
+        outcome, earlier = row["outcome"], before.get((row["library"], row["model"]), "")
+        what = outcome if earlier in ("", outcome) else f"{earlier} → {outcome}"
+        if what not in _NOT_MISSED:
+            lines.append(f"{row['library']} {row['model']}: {what} {row.get('message', '')}"[:200])
+    return "\n".join(sorted(lines))
+
+
+def _outcomes(file: Path) -> dict[tuple[str, str], str]:
+    """The outcomes in a file of rows, or of evidence."""
+    text = file.read_text(encoding="utf-8")
+    rows = json.loads(text)["rows"] if file.suffix == ".json" else map(json.loads, text.splitlines())
+    return {(row["library"], row["model"]): row["outcome"] for row in rows}
+
+
 def page(records: Iterable[Mapping[str, Any]]) -> str:
     """The page of the docs: what became of every model, in each run."""
     intro = (
@@ -545,6 +565,11 @@ def main() -> None:
     parser.add_argument(
         "--first", type=Path, help="rows of another run: models that it did not capture are tried first"
     )
+    parser.add_argument(
+        "--again",
+        type=Path,
+        help="rows or evidence of another run: only models that it did not capture whole, and libraries that it did not run",
+    )
     parser.add_argument("--optimize", action="store_true", help="also through rs.optimize")
     parser.add_argument(
         "--results", type=Path, default=Path("zoo.jsonl"), help="rows; models that are in it are skipped"
@@ -564,10 +589,13 @@ def main() -> None:
     ]
     models = [m for m in known if m not in done and any(fnmatch.fnmatch(m[1], only) for only in args.only)]
     models.sort(key=lambda model: zlib.crc32("/".join(model).encode()))  # so that an interrupted run is a sample
-    if args.first:
-        before = map(json.loads, args.first.read_text(encoding="utf-8").splitlines())
-        missed = {(x["library"], x["model"]) for x in before if x["outcome"] not in ("captured", "eager fails")}
-        models.sort(key=lambda model: model not in missed)
+    other = args.again or args.first
+    before = _outcomes(other) if other else {}
+    missed = {model for model, outcome in before.items() if outcome not in _NOT_MISSED}
+    models.sort(key=lambda model: model not in missed)
+    if args.again:
+        libraries = {library for library, _ in before}
+        models = [model for model in models if model in missed or model[0] not in libraries]
     _import_ahead(versions)
     begun = time.monotonic()
     with args.results.open("a", encoding="utf-8") as file:
@@ -584,6 +612,7 @@ def main() -> None:
                 f"{count}/{len(models)}, {left_min:.0f} min left: {row['library']} {row['model']}: {what}", flush=True
             )
     print(summary(rows))
+    print(changes(before, rows))
     if args.evidence:
         command = f"python -m benchmarks.zoo {' '.join(sys.argv[1:])}"
         notes = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.zoo import page, summary
+from benchmarks.zoo import changes, page, summary
 from tests.support import ROOT, clean_environ
 
 LIBRARY = """
@@ -93,6 +93,18 @@ def test_every_outcome_is_recorded_and_a_second_run_continues(tmp_path: Path) ->
     assert rows["waits"]["reason"] == "host sync"
     assert rows["fails"]["message"] == "no such size"
     assert "| all | 1 | 1 | 1 | 0 | 1 | 1 | 2 | 40.0 |" in summary(record["rows"])
+    # Only what was not captured whole, with another limit.
+    again = ["--again", str(tmp_path / "zoo.json"), "--results", str(tmp_path / "again.jsonl"), "--deadline", "2"]
+    printed = run(tmp_path, *again, "--only", "w*", "linear")
+    assert "1/1, 0 min left" in printed
+    assert "small_models waits: refused `x.sum().item()`" in printed
+    earlier = {("small_models", name): "refused" for name in rows}
+    assert changes(earlier, [rows["linear"], rows["waits"], rows["fails"]]).splitlines() == [
+        "small_models fails: refused → eager fails no such size",
+        "small_models linear: refused → captured ",
+        f"small_models waits: refused {rows['waits']['message']}",
+    ]
+    assert not changes({}, [rows["linear"]])
     text = page([record])
     assert "| `around` | `x.sum().item()` copies a value to the CPU" in text
     assert "Captured (1): `linear`." in text

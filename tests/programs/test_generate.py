@@ -212,6 +212,25 @@ def test_sampling_draws_the_same_numbers_with_one_replay_per_token(
     assert llama.replays > 20
 
 
+@pytest.mark.parametrize("ignored", [None, 6, 9])
+def test_repetition_penalty_gets_ids_that_are_places_in_the_scores(
+    llama: Pair, ignored: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With transformers 5.17 another id is an error, which on a GPU ends every use of CUDA."""
+
+    def penalize(self: Any, ids: Any, scores: Any) -> Any:
+        ids = ids[:, self.prompt_ignore_length or 0 :]
+        score = scores.gather(1, ids)
+        return scores.scatter(1, ids, torch.where(score < 0, score * self.penalty, score / self.penalty))
+
+    processor = transformers.RepetitionPenaltyLogitsProcessor
+    monkeypatch.setattr(processor, "__call__", penalize)
+    for _ in range(2):
+        llama.same(llama.ids(2, 6), do_sample=True, logits_processor=[processor(1.4, ignored)])
+    assert "2 calls with one replay per token" in llama.explained()
+    assert llama.replays > 15
+
+
 def test_sampling_ends_with_the_same_random_state_after_an_early_end(llama: Pair) -> None:
     lengths = {llama.same(llama.ids(), do_sample=True, eos_token_id=list(range(10, 18))).shape[1] for _ in range(12)}
     assert len(lengths) > 2
@@ -274,6 +293,28 @@ class Streamer:
 
     def end(self) -> None:
         self.got.append("end")
+
+
+@pytest.mark.parametrize("name", ["llama", "t5", "lfm2"])
+def test_memory_of_an_earlier_call_is_written_before_it_is_read(
+    name: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NaN in the cache would go through a masked attention, because 0 * NaN is NaN."""
+    monkeypatch.setattr(integration, "_SMALLEST_BUCKET", 16)
+    pair = Pair(name, backend)
+    options: list[dict[str, Any]] = [{"repetition_penalty": 1.3}, {"num_beams": 2}]
+    options += [{"prompt_lookup_num_tokens": 2}] if name != "lfm2" else []
+    ids = pair.ids(1, 6)
+    for _ in range(3):
+        for option in options:
+            pair.same(ids, max_new_tokens=16, **option)
+        for slot in pair.fast.rocsolid._free:
+            tensors = [x for layer in slot.cache.layers for x in integration._tensors(layer)]
+            tensors += [x for step in slot.token_steps.values() for x in (step.log, step.column)]
+            with torch.inference_mode(slot.key[3]):
+                for tensor in tensors:
+                    tensor.fill_(torch.nan if tensor.is_floating_point() else 10**9)
+    assert pair.replays > 20
 
 
 @pytest.mark.parametrize("rows", [1, 3])

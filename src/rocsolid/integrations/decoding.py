@@ -29,7 +29,7 @@ _OF_SCORES: Final = (
     logits_process.InfNanRemoveLogitsProcessor,
     logits_process.LogitNormalization,
 )
-#: These read the tokens, too. They ignore ids that are as large as the vocabulary, so the rest of a fixed size can be filled with those.
+#: These read the tokens, too, and change the scores of those. The rest of a fixed size is an id behind the vocabulary.
 _OF_TOKENS: Final = (logits_process.RepetitionPenaltyLogitsProcessor,)
 _ONLY_FIRST: Final = (logits_process.ForcedBOSTokenLogitsProcessor,)  # the loop of transformers chooses the first token
 _CRITERIA: Final = (MaxLengthCriteria, EosTokenCriteria)
@@ -140,6 +140,16 @@ class Choice:
                 getattr(mine, name).copy_(value)
 
 
+def _processed(processor: Any, tokens: Any, column: Any, scores: Any) -> Any:
+    if type(processor) in _OF_LENGTH.values():
+        return processor(column, scores)
+    if (
+        type(processor) in _OF_TOKENS
+    ):  # with a score for the id behind the vocabulary, which transformers 5.17 does not ignore
+        return processor(tokens, torch.nn.functional.pad(scores, (0, 1)))[:, :-1]
+    return processor(tokens, scores)
+
+
 def _tensors(processor: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(processor).items() if isinstance(value, torch.Tensor)}
 
@@ -205,8 +215,7 @@ class TokenStep:
             if reads_tokens:
                 tokens = tokens.masked_fill(numbers > column, scores.shape[-1])
             for processor in processors:
-                of_length = type(processor) in _OF_LENGTH.values()
-                scores = processor(column if of_length else tokens, scores)
+                scores = _processed(processor, tokens, column, scores)
             if samples:
                 # As `torch.multinomial` does, but without its check, which waits for the GPU or ends the process.
                 probabilities = torch.nn.functional.softmax(scores, dim=-1)
