@@ -60,7 +60,9 @@ def main() -> None:
 
     def keep_code(self: Any) -> Any:
         codes.append(self.codegen()[0].value)
-        return SimpleNamespace(call=_make_call([_output(v) for v in self.graph_outputs]), __file__="code.py")
+        return SimpleNamespace(
+            call=_make_call([_output(v, self.sizevars) for v in self.graph_outputs]), __file__="code.py"
+        )
 
     class Pass(CustomGraphPass):  # type: ignore[misc]
         def __call__(self, graph: Any) -> None:

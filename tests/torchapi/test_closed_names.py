@@ -41,11 +41,12 @@ from rocsolid.optimize import graph_passes  # noqa: E402
 from rocsolid.optimize.dynamo_traces import DynamoTraces  # noqa: E402
 from rocsolid.optimize.example_inputs import Example  # noqa: E402
 from rocsolid.optimize.optimized import optimized  # noqa: E402
-from rocsolid.optimize.passes.merge_projections import SharedInputs  # noqa: E402
+from rocsolid.optimize.passes.autotuned_products import benchmark_products  # noqa: E402
 from rocsolid.optimize.progressive import Progressive  # noqa: E402
 from rocsolid.runtime import compiled as runtime_compiled  # noqa: E402
 from rocsolid.torchapi import dispatch, name_probes, private_api  # noqa: E402
 from rocsolid.torchapi.dynamo import compile_phase  # noqa: E402
+from rocsolid.torchapi.inductor.graph_pass import passes_supported  # noqa: E402
 from rocsolid.torchapi.name_probes import load_all_names  # noqa: E402
 from rocsolid.torchapi.private_api import PrivateName, close_names, reopen_names  # noqa: E402
 from rocsolid.verify.candidate import Cases  # noqa: E402
@@ -127,10 +128,13 @@ class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 def capture() -> None:
-    captured = rs.capture(double, backend="record", annotate="replays")
-    for number in range(3):
-        x = torch.full((2,), float(number))
-        assert torch.equal(captured(x), double(x))
+    with tempfile.TemporaryDirectory() as folder:
+        captured = rs.capture(double, backend="record", annotate=folder)
+        for number in range(3):
+            x = torch.full((2,), float(number))
+            assert torch.equal(captured(x), double(x))
+        with torch.device("cpu"):
+            assert torch.equal(captured(x), double(x))
     several, x, y = rs.capture(both, backend="record"), torch.ones(2, 2), torch.eye(2)
     for mode in (torch.no_grad, torch.inference_mode):
         for _ in range(2):
@@ -140,8 +144,6 @@ def capture() -> None:
     with torch.no_grad():
         for _ in range(2):
             assert module(torch.ones(1, 2)).shape == (1, 2)
-    with torch.device("cpu"):
-        assert torch.equal(captured(x), double(x))
 
 
 def compile_and_guard() -> None:
@@ -245,13 +247,13 @@ def profile() -> None:
 
 def graph_pass() -> None:
     net, x = Net().eval(), torch.ones(2, 8)
-    shared_inputs = SharedInputs()
-    with torch.no_grad():
-        with shared_inputs.watch(net):
+    passes = {graph_passes.MERGED_PROJECTIONS: True, graph_passes.AUTOTUNED_PRODUCTS: True}
+    # A graph from the cache is not passed through them.
+    with torch.no_grad(), torch._inductor.config.patch(force_disable_caches=True):
+        with graph_passes.finding_unsuitable(net, passes):  # makes the weights adjacent
             expected = net(x)
-        shared_inputs.make_adjacent()
-        if any(tried.decision.id == graph_passes.MERGED_PROJECTIONS for tried in graph_passes.tried_passes()):
-            options = graph_passes.pass_options([graph_passes.MERGED_PROJECTIONS])
+        if passes_supported():
+            options = graph_passes.pass_options(passes)
             torch.testing.assert_close(torch.compile(net, options=options)(x), expected)
 
 
@@ -339,6 +341,11 @@ def capture_on_a_gpu() -> None:
         x = torch.full((2, 2), float(number), device="cuda")
         assert torch.equal(captured(x), double(x))
         assert all(map(torch.equal, several(x, x), both(x, x)))
+    weights = torch.nn.Linear(2, 2, bias=False, device="cuda")  # replays compare the addresses of the weights
+    module = rs.capture(weights)
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(module(x), weights(x))
     waits = rs.capture(lambda x: x * x.sum().item())
     for _ in range(2):
         assert torch.equal(waits(torch.ones(2, device="cuda")), torch.full((2,), 2.0, device="cuda"))
@@ -383,7 +390,7 @@ def times_logged(messages: list[str], name: str) -> int:
     )
 
 
-GROUP_SIZES = {"optimize": 8, "bisect": 4}  # names that are closed together, because one run takes long
+GROUP_SIZES = {"optimize": 8, "bisect": 4, "graph_pass": 4}  # names that are closed together, because one run takes long
 
 
 def run_closed(scenario: str, names: Sequence[str], caplog: pytest.LogCaptureFixture) -> dict[str, str]:
@@ -603,6 +610,18 @@ def test_a_capture_that_cannot_be_recorded_leaves_the_users_calls_alone() -> Non
     assert torch.equal(captured(x), double(x))
     assert (x + 1).tolist() == [2.0, 2.0]
     assert "TorchDispatchMode" in captured.report().refusals[0].message
+
+
+def test_a_product_that_cannot_be_benchmarked_stays_as_it_is() -> None:
+    """Inductor called torch's product through an operator of ours, and so fused nothing with it."""
+    close_names(["torch._inductor.lowering.lowerings"])
+    graph = torch.fx.experimental.proxy_tensor.make_fx(torch.mm)(torch.ones(2, 2), torch.ones(2, 2)).graph
+    for node in graph.nodes:
+        node.meta["val"] = torch.ones(2, 2)
+
+    benchmark_products(graph)
+
+    assert [node.target for node in graph.nodes if node.op == "call_function"] == [torch.ops.aten.mm.default]
 
 
 def test_a_cancelled_compile_does_not_raise_where_its_mark_cannot_be_removed() -> None:

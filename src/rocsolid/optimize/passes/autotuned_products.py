@@ -46,8 +46,7 @@ def benchmark_products(graph: Graph) -> None:
         if sum(costs[x] for x in chosen) < _ENOUGH * sum(costs.values()):
             chosen.append(shape)
     for node in products:
-        if _shape(node) in chosen:
-            lower_with_benchmark(_BENCHMARKED[node.target], node.target)
+        if _shape(node) in chosen and lower_with_benchmark(_BENCHMARKED[node.target], node.target):
             node.target = _BENCHMARKED[node.target]
 
 

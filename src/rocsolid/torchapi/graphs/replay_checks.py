@@ -231,7 +231,12 @@ def address_comparison() -> Callable[[Sequence[Any], Sequence[int], Sequence[int
 def storage_id(tensor: Any) -> int:
     """Return a number that is equal for tensors that share a storage."""
     storage = tensor.untyped_storage()
-    return int(_STORAGE.of(storage) or storage.data_ptr())
+    if address := _STORAGE.of(storage):
+        return int(address)
+    try:
+        return int(storage.data_ptr()) or -id(tensor)
+    except RuntimeError:  # a fake tensor
+        return -id(tensor)
 
 
 def is_only_user(tensor: Any) -> bool:

@@ -9,14 +9,15 @@ _LOWERINGS = private_name("torch._inductor.lowering", "lowerings", "2.9..", with
 _PATCH = private_name("torch._inductor.config", "patch", "2.9..", without=_WITHOUT)
 
 
-def lower_with_benchmark(operator: Any, like: Any) -> None:
-    """Let Inductor lower an operator like `aten.mm` or `aten.addmm`, under `max_autotune_gemm`."""
+def lower_with_benchmark(operator: Any, like: Any) -> bool:
+    """Let Inductor lower an operator like `aten.mm` or `aten.addmm`, under `max_autotune_gemm`; return whether it will."""
     lowerings, patch = _LOWERINGS.find(), _PATCH.find()
     if lowerings is None or patch is None:
-        return
+        return False
 
     def lower(*args: Any, **kwargs: Any) -> Any:
         with patch(max_autotune_gemm=True):
             return lowerings[like](*args, **kwargs)
 
     lowerings[operator] = lower
+    return True
