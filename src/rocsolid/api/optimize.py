@@ -73,9 +73,10 @@ def optimize(  # noqa: PLR0913 - each is one decision, and all have defaults
     HIP graph. All forms are measured in interleaved rounds. On a GPU this happens in a child process, and only the fastest form is set
     up and verified in this one: each further graph of a process can slow down all its graphs.
 
-    Then settings of the compiler and graph passes of rocsolid are tried with the fastest compiled form, and kept if they make it
-    faster: first those that mostly help, together, and then the others one by one. `rocsolid.catalog.candidates` lists them. Those whose
-    set-up would end after `budget_s`, or without a budget after 60 s (90 s on a GPU), are listed as skipped.
+    On a GPU the compiled forms have the settings of the compiler and the graph passes of rocsolid that mostly help. The fastest one is
+    then tried without those that do not always help, and with others, one by one; each is kept if it makes the form faster.
+    `rocsolid.catalog.candidates` lists them. Those whose set-up would end after `budget_s`, or without a budget 60 s (30 s on a GPU)
+    after the first race, are listed as skipped.
 
     The passes are tried on a GPU, for inference (`torch.no_grad()`, `torch.inference_mode()`). They compute attention, matrix products
     with few rows and activations in rocsolid's kernels, and `nn.Linear` layers that get the same input (Q, K and V; gate and up) as one
