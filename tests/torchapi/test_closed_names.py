@@ -390,7 +390,11 @@ def times_logged(messages: list[str], name: str) -> int:
     )
 
 
-GROUP_SIZES = {"optimize": 8, "bisect": 4, "graph_pass": 4}  # names that are closed together, because one run takes long
+GROUP_SIZES = {
+    "optimize": 8,
+    "bisect": 4,
+    "graph_pass": 4,
+}  # names that are closed together, because one run takes long
 
 
 def run_closed(scenario: str, names: Sequence[str], caplog: pytest.LogCaptureFixture) -> dict[str, str]:
