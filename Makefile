@@ -58,11 +58,13 @@ $(VENV)/.demo: $(VENV)/.torch
 	$(BIN)/python -m pip install --quiet --editable ".[trace]"
 	@touch $@
 
-# They require another torch than ours, so they are installed without what they require. torchvision has to fit to torch.
-ifeq ($(TORCH),torch==2.13.0)
-PROGRAMS := accelerate peft lerobot==0.4.4 torchvision==0.28.0
-else
+# They require another torch than ours, so they are installed without what they require.
 PROGRAMS := accelerate peft
+# lerobot needs a torchvision that fits to torch. It gets a folder that only tests/programs/import_torchvision.py uses: a wheel for CUDA
+# cannot be imported next to torch for the CPU, and then no model of transformers can be.
+ifeq ($(TORCH),torch==2.13.0)
+PROGRAMS += lerobot==0.4.4
+TORCHVISION := && $(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/torchvision torchvision==0.28.0
 endif
 
 $(VENV)/.test: $(VENV)/.demo
@@ -71,7 +73,7 @@ $(VENV)/.test: $(VENV)/.demo
 		echo "not every extra could be installed: the tests of the missing ones are skipped"; \
 		$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune,diffusers]"; }
 	{ $(BIN)/python -m pip install --quiet --editable ".[lerobot]" && \
-		$(BIN)/python -m pip install --quiet --no-deps $(PROGRAMS); } || \
+		$(BIN)/python -m pip install --quiet --no-deps $(PROGRAMS) $(TORCHVISION); } || \
 		echo "lerobot, accelerate or peft could not be installed: their tests are skipped"
 	@touch $@
 
