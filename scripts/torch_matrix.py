@@ -81,7 +81,9 @@ def main() -> None:
     failed = False
     for release in args.release or RELEASES:
         python = make_environment(release, args.folder)
-        for part in args.tests or all_parts() if python else []:
+        if python is None:
+            continue
+        for part in args.tests or all_parts():
             kept = read_results()["releases"].get(release, {"parts": {}})["parts"].get(part)
             if kept and kept["commit"] == commit():
                 print(f"matrix: torch {release}: {part}: done before for this commit", flush=True)
