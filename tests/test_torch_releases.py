@@ -1,7 +1,10 @@
 """The matrix of torch releases, and the comparison of two releases."""
 
 import json
-import subprocess
+import re
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,9 +49,13 @@ def test_results_are_kept_one_part_at_a_time_and_finished_ones_are_skipped(
 ) -> None:
     ran = []
 
-    def run_tests(python: Path, part: str, _deadline_s: float | None) -> dict[str, object]:
-        ran.append((str(python), part))
-        failed = ["tests/b/test_c.py::test_d"] if (python, part) == (Path("2.9.1"), "tests/b") else []
+    def run_tests(python: Path, part: str, *_: object) -> dict[str, object]:
+        release = python.parents[1].name
+        ran.append((release, part))
+        failed = ["tests/b/test_c.py::test_d"] if (release, part) == ("2.9.1", "tests/b") else []
+        log = python.parents[1] / "log.txt"
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("a test failed\n")
         return {
             "passed": 3,
             "skipped": {"no GPU": 1},
@@ -62,10 +69,14 @@ def test_results_are_kept_one_part_at_a_time_and_finished_ones_are_skipped(
     monkeypatch.setattr(torch_matrix, "commit", lambda: "abc")
     monkeypatch.setattr(torch_matrix, "all_parts", lambda: ["tests/a", "tests/b", "tests/test_e.py"])
     monkeypatch.setattr(
-        torch_matrix, "make_environment", lambda release, _: None if release == "2.10.0" else Path(release)
+        torch_matrix,
+        "make_environment",
+        lambda release, _: None if release == "2.10.0" else tmp_path / release / "bin/python",
     )
     monkeypatch.setattr(
-        torch_matrix, "build", lambda python: {"build": f"{python}+cu130", "triton": "3.9.0", "python": "3.11.2"}
+        torch_matrix,
+        "build",
+        lambda python: {"build": f"{python.parents[1].name}+cu130", "triton": "3.9.0", "python": "3.11.2"},
     )
     monkeypatch.setattr(torch_matrix, "run_tests", run_tests)
 
@@ -101,23 +112,77 @@ def test_results_are_kept_one_part_at_a_time_and_finished_ones_are_skipped(
 
 
 @pytest.mark.parametrize(("code", "kept"), [(0, True), (1, True), (2, False), (-9, False)])
-def test_an_interrupted_part_has_no_result(
+def test_a_part_that_cannot_be_run_has_no_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     code: int,
     kept: bool,  # noqa: FBT001 - a case
 ) -> None:
-    class Done:
-        returncode = code
-
-    def run(*_: object, **__: object) -> Done:
+    def run_until(*_: object) -> tuple[int, str]:
         (tmp_path / "report.xml").write_text(REPORT)
-        return Done()
+        return code, ""
 
     monkeypatch.setattr(torch_matrix, "commit", lambda: "abc")
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(torch_matrix, "run_until", run_until)
 
     assert (torch_matrix.run_tests(tmp_path / "bin/python", "tests/a", None) is not None) is kept
+
+
+@pytest.fixture
+def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], bool]:
+    """Runs two parts with the oldest and the newest release, for which this Python stands in; returns whether something failed."""
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    first, second = tmp_path / "test_first.py", tmp_path / "test_second.py"
+    first.write_text("import time\n\ndef test_one():\n    assert 1 == 2\n\ndef test_two():\n    time.sleep(300)\n")
+    second.write_text("def test_three():\n    pass\n")
+    monkeypatch.setattr(torch_matrix, "make_environment", lambda *_: python)
+    monkeypatch.setattr(torch_matrix, "CI_PARTS", (str(second), str(first)))
+    monkeypatch.setattr(torch_matrix, "LEFT_OUT", ())
+    return lambda seconds: torch_matrix.run_ends(tmp_path, time.monotonic() + seconds)
+
+
+def test_at_the_deadline_failures_count_and_the_rest_is_listed(
+    ends: Callable[[float], bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ends(8) is True
+
+    out = capsys.readouterr().out
+    assert re.findall(r"matrix: torch (\S+): \S+/(\S+): (.*?)(?: in \d+ s)?\n", out) == [
+        ("2.15.0", "test_second.py", "1 passed, 0 skipped, 0 failed"),
+        ("2.9.1", "test_second.py", "1 passed, 0 skipped, 0 failed"),
+        ("2.15.0", "test_first.py", "0 passed, 0 skipped, 1 failed until no time was left"),
+        ("2.9.1", "test_first.py", "NOT RUN, no time is left"),
+    ]
+    assert "assert 1 == 2" in out
+
+
+def test_no_time_at_all_is_no_failure(ends: Callable[[float], bool], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends(0) is False
+    assert capsys.readouterr().out.count("NOT RUN, no time is left") == 4
+
+
+def test_releases_that_cannot_be_installed_are_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "ERROR: No matching distribution found for torch==2.15.0"
+    monkeypatch.setattr(torch_matrix, "is_reachable", lambda _: False)
+    monkeypatch.setattr(torch_matrix, "run_until", lambda *_: (2, f"WARNING: Retrying\n{message}\n"))
+
+    assert torch_matrix.run_ends(tmp_path, None) is False
+
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"matrix: torch 2.15.0: NOT RUN, it cannot be installed here ({message})"
+    assert second.startswith("matrix: torch 2.9.1: NOT RUN")
+
+
+def test_what_ci_leaves_out_exists() -> None:
+    for test in torch_matrix.LEFT_OUT:
+        file, _, name = test.partition("::")
+        assert any(file.startswith(f"{part}/") for part in torch_matrix.CI_PARTS)
+        assert f"def {name}" in (torch_matrix.ROOT / file).read_text()
 
 
 def test_the_parts_are_all_tests() -> None:

@@ -93,6 +93,7 @@ def _reopened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         warnings.simplefilter("ignore")
         yield
     fresh()
+    assert not torch.nn.modules.module._has_any_global_hook()
 
 
 def fresh() -> None:
@@ -421,7 +422,8 @@ def test_with_any_one_name_closed_the_users_call_works(scenario: str, caplog: py
     for group in (names[start::count] for start in range(count)):  # names of one feature are in different groups
         problems |= run_closed(scenario, group, caplog)
 
-    assert names
+    replaced = scenario == "graph_block" and compare(torch.__version__, "2.15") >= 0  # by public hooks
+    assert bool(names) is not replaced
     assert problems == {}
 
 

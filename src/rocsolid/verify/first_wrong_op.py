@@ -50,11 +50,11 @@ class OpTrace(DispatchMode):
         )
 
     def __enter__(self) -> "OpTrace":
+        super().__enter__()  # raises on a torch that lacks dispatch modes
         self._hooks = [
             torch.nn.modules.module.register_module_forward_pre_hook(self._enter_module),
             torch.nn.modules.module.register_module_forward_hook(self._leave_module, always_call=True),
         ]
-        super().__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -10,6 +10,9 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 from torch.nn.functional import linear
 
+from rocsolid.errors import UnsupportedTorchError
+from rocsolid.torchapi.dispatch import writes_in_place
+
 _OPERATORS: Final = frozenset({"aten", "prims", "rocsolid"})  # namespaces of operators that accept any strides
 _WRITING: Final = frozenset(
     {
@@ -98,12 +101,15 @@ def _is_known(node: Node) -> bool:
         return True
     if node.op != "call_function":
         return False
-    schema = getattr(node.target, "_schema", None)
-    if schema is not None:
-        return schema.name.partition("::")[0] in _OPERATORS
+    if _is_operator(node):
+        return node.target.namespace in _OPERATORS
     module = getattr(node.target, "__module__", None) or "torch"  # builtin functions may have none
     is_function = isinstance(node.target, types.FunctionType | types.BuiltinFunctionType)
     return is_function and module.partition(".")[0] in ("torch", "_operator", "math")
+
+
+def _is_operator(node: Node) -> bool:
+    return hasattr(node.target, "overloadpacket")
 
 
 def _may_write(node: Node) -> bool:
@@ -111,9 +117,11 @@ def _may_write(node: Node) -> bool:
         return False
     if not _is_known(node):
         return True
-    schema = getattr(node.target, "_schema", None)
-    if schema is not None:
-        return bool(schema.is_mutable)
+    if _is_operator(node):
+        try:
+            return writes_in_place(node.target)
+        except UnsupportedTorchError:
+            return True
     name = name_of(node)
     is_operator = getattr(node.target, "__module__", "") == "_operator"  # `and_` and `or_` write nothing
     in_place = name.endswith("_") and not name.endswith("__") and not is_operator
