@@ -103,7 +103,9 @@ def run_ends(folder: Path, ends_at: float | None) -> bool:
     def run(release: str) -> bool:
         python = make_environment(release, folder, "ends", left(ends_at))
         failed = False
-        for part in CI_PARTS if python is not None else ():
+        if python is None:
+            return failed
+        for part in CI_PARTS:
             result = run_part(release, python, part, left(ends_at), LEFT_OUT)
             failed |= bool(result["failed"]) if result is not None else left(ends_at) != 0
         return failed
