@@ -22,6 +22,7 @@ import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -97,16 +98,21 @@ def main() -> None:
 
 
 def run_ends(folder: Path, ends_at: float | None) -> bool:
-    """Run the parts for CI, each with both releases; return whether something failed. What has no time left is only listed."""
+    """Run the parts for CI with both releases at once; return whether something failed. What has no time left is only listed."""
+
+    def run(release: str) -> bool:
+        python = make_environment(release, folder, "ends", left(ends_at))
+        failed = False
+        if python is None:
+            return failed
+        for part in CI_PARTS:
+            result = run_part(release, python, part, left(ends_at), LEFT_OUT)
+            failed |= bool(result["failed"]) if result is not None else left(ends_at) != 0
+        return failed
+
     names = list(RELEASES)
-    pythons = {release: make_environment(release, folder, "ends", left(ends_at)) for release in (names[-1], names[0])}
-    failed = False
-    for part in CI_PARTS:
-        for release, python in pythons.items():
-            if python is not None:
-                result = run_part(release, python, part, left(ends_at), LEFT_OUT)
-                failed |= bool(result["failed"]) if result is not None else left(ends_at) != 0
-    return failed
+    with ThreadPoolExecutor() as pool:
+        return any(list(pool.map(run, (names[-1], names[0]))))
 
 
 def left(ends_at: float | None) -> float | None:
@@ -154,7 +160,7 @@ def make_environment(release: str, folder: Path, kind: str = "test", left_s: flo
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")} | {"PIP_NO_COMPILE": "1"}
     code, output = run_until([*command, f"{target}/.{kind}"], left_s, env)
     if code:
-        last = (output.strip().splitlines() or ["no message"])[-1]
+        last = next((line for line in reversed(output.splitlines()) if not line.startswith("make: ")), "no message")
         reason = f"it cannot be installed here ({last[:200]})" if code > 0 else "no time was left to install it"
         print(f"matrix: torch {release}: NOT RUN, {reason}", flush=True)
         return None

@@ -130,16 +130,21 @@ def test_a_part_that_cannot_be_run_has_no_result(
 
 @pytest.fixture
 def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], bool]:
-    """Runs two parts with the oldest and the newest release, for which this Python stands in; returns whether something failed."""
-    python = tmp_path / "bin/python"
-    python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    first, second = tmp_path / "test_first.py", tmp_path / "test_second.py"
-    first.write_text("import time\n\ndef test_one():\n    assert 1 == 2\n\ndef test_two():\n    time.sleep(300)\n")
-    second.write_text("def test_three():\n    pass\n")
-    monkeypatch.setattr(torch_matrix, "make_environment", lambda *_: python)
-    monkeypatch.setattr(torch_matrix, "CI_PARTS", (str(second), str(first)))
+    """Runs three parts with the oldest and the newest release, for which this Python stands in; returns whether something failed."""
+
+    def environment(release: str, *_: object) -> Path:
+        python = tmp_path / release / "bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        return python
+
+    slow = "import time\n\ndef test_one():\n    assert 1 == 2\n\ndef test_two():\n    time.sleep(300)\n"
+    texts = {"quick": "def test_three():\n    pass\n", "slow": slow, "late": "def test_four():\n    pass\n"}
+    for name, text in texts.items():
+        (tmp_path / f"test_{name}.py").write_text(text)
+    monkeypatch.setattr(torch_matrix, "make_environment", environment)
+    monkeypatch.setattr(torch_matrix, "CI_PARTS", tuple(str(tmp_path / f"test_{name}.py") for name in texts))
     monkeypatch.setattr(torch_matrix, "LEFT_OUT", ())
     return lambda seconds: torch_matrix.run_ends(tmp_path, time.monotonic() + seconds)
 
@@ -150,18 +155,19 @@ def test_at_the_deadline_failures_count_and_the_rest_is_listed(
     assert ends(8) is True
 
     out = capsys.readouterr().out
-    assert re.findall(r"matrix: torch (\S+): \S+/(\S+): (.*?)(?: in \d+ s)?\n", out) == [
-        ("2.15.0", "test_second.py", "1 passed, 0 skipped, 0 failed"),
-        ("2.9.1", "test_second.py", "1 passed, 0 skipped, 0 failed"),
-        ("2.15.0", "test_first.py", "0 passed, 0 skipped, 1 failed until no time was left"),
-        ("2.9.1", "test_first.py", "NOT RUN, no time is left"),
-    ]
-    assert "assert 1 == 2" in out
+    lines = re.findall(r"matrix: torch (\S+): \S+/(\S+): (.*?)(?: in \d+ s)?\n", out)
+    for release in ("2.15.0", "2.9.1"):
+        assert [(part, text) for of, part, text in lines if of == release] == [
+            ("test_quick.py", "1 passed, 0 skipped, 0 failed"),
+            ("test_slow.py", "0 passed, 0 skipped, 1 failed until no time was left"),
+            ("test_late.py", "NOT RUN, no time is left"),
+        ]
+    assert out.count("E       assert 1 == 2") == 2
 
 
 def test_no_time_at_all_is_no_failure(ends: Callable[[float], bool], capsys: pytest.CaptureFixture[str]) -> None:
     assert ends(0) is False
-    assert capsys.readouterr().out.count("NOT RUN, no time is left") == 4
+    assert capsys.readouterr().out.count("NOT RUN, no time is left") == 6
 
 
 def test_releases_that_cannot_be_installed_are_no_failure(
@@ -169,11 +175,11 @@ def test_releases_that_cannot_be_installed_are_no_failure(
 ) -> None:
     message = "ERROR: No matching distribution found for torch==2.15.0"
     monkeypatch.setattr(torch_matrix, "is_reachable", lambda _: False)
-    monkeypatch.setattr(torch_matrix, "run_until", lambda *_: (2, f"WARNING: Retrying\n{message}\n"))
+    monkeypatch.setattr(torch_matrix, "run_until", lambda *_: (2, f"WARNING: Retrying\n{message}\nmake: *** Error 1\n"))
 
     assert torch_matrix.run_ends(tmp_path, None) is False
 
-    first, second = capsys.readouterr().out.splitlines()
+    second, first = sorted(capsys.readouterr().out.splitlines(), reverse=True)
     assert first == f"matrix: torch 2.15.0: NOT RUN, it cannot be installed here ({message})"
     assert second.startswith("matrix: torch 2.9.1: NOT RUN")
 

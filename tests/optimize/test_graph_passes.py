@@ -1088,7 +1088,7 @@ def test_gpu_optimize_uses_our_attention_and_split_products(tmp_path: Any) -> No
     torch.testing.assert_close(fast(x, earlier, mask), model(x, earlier, mask), rtol=5e-2, atol=5e-2)
     tried = [form for form in fast.report().forms if {OWN_ATTENTION, SPLIT_PRODUCTS} <= form.settings.keys()]
     assert tried, fast.report()
-    assert tried[0].timing, tried[0].why
+    assert any(form.timing for form in tried), [form.why for form in tried]
 
 
 @pytest.mark.gpu
@@ -1169,7 +1169,9 @@ def kernels_of(function: Callable[[Any], Any], x: Any) -> list[str]:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         function(x)
         torch.cuda.synchronize()
-    on_gpu = [e.name for e in profile.events() if e.device_type is torch.autograd.DeviceType.CUDA]
+    on_gpu = [
+        e.name for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA
+    ]  # never the same object
     return [name for name in on_gpu if not name.startswith(("Memcpy", "Memset"))]
 
 
