@@ -27,6 +27,8 @@ from rocsolid.api import optimize as api
 from rocsolid.optimize import optimized
 from rocsolid.optimize.attention import ATTENTION, ChosenAttention
 from rocsolid.optimize.autocast import AUTOCAST, has_bfloat16_instructions
+from rocsolid.optimize.child_race import NoChildRace
+from rocsolid.optimize.example_inputs import Example
 from rocsolid.optimize.graph_passes import SuitableCalls, is_pass
 from rocsolid.optimize.settings_search import TriedSetting, decisions_of
 from rocsolid.runtime.compiled import choose_options, compile_with_plan
@@ -352,6 +354,30 @@ def test_if_no_form_works_with_the_joint_settings_all_are_raced_without(monkeypa
     report = rs.optimize(model, torch.ones(2)).report()
     assert (report.chosen, report.settings) == (Form.COMPILED, {})
     assert [x.outcome for x in report.forms if x.settings] == [FormOutcome.WRONG, FormOutcome.FAILED]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_where_the_child_process_was_killed_nothing_else_is_tried(
+    *, killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[set[str]] = []
+    model = takes(0.016)
+
+    def forms(_: Any, plan: rs.Plan, *__: Any, **___: Any) -> Any:
+        made.append({d.id for d in plan if d.profile == "optimize"})
+        return {Form.EAGER: lambda: model, Form.COMPILED: lambda: takes(0.008)}
+
+    def race() -> NoChildRace:
+        return NoChildRace("the child process crashed", failed=True, killed=killed)
+
+    monkeypatch.setattr(clock, "time", FakeTime)
+    monkeypatch.setattr(optimized, "available_forms", forms)
+    examples, tried = [Example((torch.ones(2),), {})], [setting(A, joint=True)]
+    options: dict[str, Any] = {"capture": None, "budget_s": None, "tried_settings": tried, "child_race": race}
+    report = optimized.optimized(model, examples, rs.resolve("fast"), **options).report()
+
+    assert ({A} in made) is not killed
+    assert ("without settings and graph passes" in report.raced_in) is killed
 
 
 @pytest.mark.parametrize(("layers", "whole_works"), [(12, True), (12, False), (24, True)])

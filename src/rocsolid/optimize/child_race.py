@@ -66,6 +66,7 @@ class NoChildRace:
 
     why: str
     failed: bool = False  # the child was started, and failed
+    killed: bool = False  # it crashed or hung, perhaps in a kernel
 
 
 class _CannotSendError(Exception):
@@ -109,7 +110,8 @@ def race_in_child(
         )
         check = run_with_deadline(command).check
         if check.status is not CheckStatus.OK:
-            return NoChildRace(f"the child process {check.status.value} ({check.detail})", failed=True)
+            killed = check.status in (CheckStatus.CRASHED, CheckStatus.HUNG)
+            return NoChildRace(f"the child process {check.status.value} ({check.detail})", failed=True, killed=killed)
         try:
             text = (place / _REPORT).read_text(encoding="utf-8")
             return decode(OptimizeReport, loads(text, _REPORT), _REPORT)

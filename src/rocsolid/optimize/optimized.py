@@ -429,7 +429,8 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
     file = artefact_file(artefacts, key_of(model, plan, examples, [x.decision for x in tried_settings]))
     raced = _race_elsewhere(child_race, model, deadline) if not has_winner(model, file) else None
     with warm_start(model, file, traces=capture is not None) as saved:
-        tried = [] if plan.tuned else list(tried_settings)
+        may_crash = isinstance(raced, NoChildRace) and raced.killed  # this process must not end in the same kernel
+        tried = [] if plan.tuned or may_crash else list(tried_settings)
         known = raced.settings if isinstance(raced, OptimizeReport) else saved.settings if saved.winner else None
         if known is not None:  # what has lost is not prepared again
             tried = [x for x in tried if not is_pass(x.decision.id) or x.decision.id in known]
@@ -468,7 +469,7 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
         raced_in, outcome = "", None
         elsewhere: Sequence[FormResult] = ()
         if isinstance(raced, NoChildRace):
-            raced_in = f"this process: {raced.why}"
+            raced_in = f"this process{', without settings and graph passes' * may_crash}: {raced.why}"
         elif raced is not None and (outcome := _set_up_winner(raced, forms, saved, form_race, tried)):
             raced_in, elsewhere = _IN_CHILD, raced.forms
         elif raced is not None:
