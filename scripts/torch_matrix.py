@@ -202,7 +202,7 @@ def run_tests(python: Path, part: str, left_s: float | None, left_out: tuple[str
     report = python.parents[1] / "report.xml"
     report.unlink(missing_ok=True)
     started = time.monotonic()
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", part]
+    command = [str(python), "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", f"--junitxml={report}", part]
     command += [f"--deselect={test}" for test in left_out]
     at = commit()
     # CI requires tools that only its own environment has.
