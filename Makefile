@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 TRITON ?= triton==3.7.1
 
-.PHONY: demo test ci matrix matrix-ends checks-and-slow-tests other-tests test-hip lint types contracts docs docs-serve generate tutorials unit fuzz browser clean
+.PHONY: demo test matrix matrix-ends checks-and-slow-tests other-tests test-hip lint types contracts docs docs-serve generate tutorials unit fuzz browser clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python scripts/demo.py
@@ -19,10 +19,10 @@ demo: $(VENV)/.demo
 # Two jobs for two cores, because most tests use one: the checks and these tests take about as long as all other tests.
 SLOW_TESTS := tests/runtime/test_routes.py tests/runtime/capture/test_state_machine.py tests/runtime/capture/test_reached_state.py tests/optimize tests/observe tests/ops tests/probe tests/verify tests/tune tests/test_docs.py
 # Bytecode is written first, because each of the many processes that the tests start would compile it again if it must not write it.
-# CI also runs a part of the tests with the oldest and the newest torch, in the time that the two jobs leave idle.
-test ci: $(VENV)/.test browser
+# With ROCSOLID_CI, as in CI, also a part of the tests with the oldest and the newest torch, in the time that the two jobs leave idle.
+test: $(VENV)/.test browser
 	@$(BIN)/python -m compileall -q src
-	@$(MAKE) --no-print-directory --jobs=3 checks-and-slow-tests other-tests $(if $(filter ci,$@),matrix-ends)
+	@$(MAKE) --no-print-directory --jobs=3 checks-and-slow-tests other-tests $(if $(ROCSOLID_CI),matrix-ends)
 
 checks-and-slow-tests: lint types contracts docs
 	$(BIN)/python -m pytest $(SLOW_TESTS)
@@ -65,11 +65,13 @@ $(VENV)/.ends: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet "$(TRITON)" pytest hypothesis
 	@touch $@
 
-# They require another torch than ours, so they are installed without what they require. torchvision has to fit to torch.
-ifeq ($(TORCH),torch==2.13.0)
-PROGRAMS := accelerate peft lerobot==0.4.4 torchvision==0.28.0
-else
+# They require another torch than ours, so they are installed without what they require.
 PROGRAMS := accelerate peft
+# lerobot needs a torchvision that fits to torch. It gets a folder that only tests/programs/import_torchvision.py uses: a wheel for CUDA
+# cannot be imported next to torch for the CPU, and then no model of transformers can be.
+ifeq ($(TORCH),torch==2.13.0)
+PROGRAMS += lerobot==0.4.4
+TORCHVISION := && $(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/torchvision torchvision==0.28.0
 endif
 
 $(VENV)/.test: $(VENV)/.demo
@@ -78,7 +80,7 @@ $(VENV)/.test: $(VENV)/.demo
 		echo "not every extra could be installed: the tests of the missing ones are skipped"; \
 		$(BIN)/python -m pip install --quiet --editable ".[test,docs,trace,tune,diffusers]"; }
 	{ $(BIN)/python -m pip install --quiet --editable ".[lerobot]" && \
-		$(BIN)/python -m pip install --quiet --no-deps $(PROGRAMS); } || \
+		$(BIN)/python -m pip install --quiet --no-deps $(PROGRAMS) $(TORCHVISION); } || \
 		echo "lerobot, accelerate or peft could not be installed: their tests are skipped"
 	@touch $@
 

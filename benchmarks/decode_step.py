@@ -82,7 +82,7 @@ def captured(step: Step) -> tuple[Callable[[], Any], int | None]:
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         graph.replay()
         torch.cuda.synchronize()
-    return graph.replay, sum(event.device_type is torch.autograd.DeviceType.CUDA for event in profiler.events())
+    return graph.replay, sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profiler.events())
 
 
 def ms(run: Callable[[], Any], calls: int) -> float:

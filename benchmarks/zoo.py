@@ -440,6 +440,17 @@ def installed(libraries: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _models(versions: dict[str, str], names: Mapping[str, Callable[[], list[str]]]) -> list[tuple[str, str]]:
+    """Every model of the libraries. Notes in `versions` why one cannot list its models."""
+    models = []
+    for library, version in [*versions.items()]:
+        try:
+            models += [] if version.startswith("not tried") else [(library, name) for name in names[library]()]
+        except Exception as error:  # noqa: BLE001 - of a library
+            versions[library] = f"not tried: {_first_line(error)}"
+    return models
+
+
 def _import_ahead(versions: Mapping[str, str]) -> None:
     """Import here what every child would import, without initializing CUDA."""
     modules = ["torch._dynamo", "rocsolid.api.capture", "rocsolid.runtime.capture.host_data"]
@@ -577,16 +588,11 @@ def main() -> None:
     parser.add_argument("--evidence", type=Path, help="write the rows as evidence, for the page")
     args = parser.parse_args()
     versions = installed(args.library)
+    known = _models(versions, names)
     print("\n".join(f"{library} {version}" for library, version in versions.items()), flush=True)
     lines = args.results.read_text(encoding="utf-8").splitlines() if args.results.exists() else []
     rows = [json.loads(line) for line in lines]
     done = {(row["library"], row["model"]) for row in rows}
-    known = [
-        (library, name)
-        for library, version in versions.items()
-        if not version.startswith("not tried")
-        for name in names[library]()
-    ]
     models = [m for m in known if m not in done and any(fnmatch.fnmatch(m[1], only) for only in args.only)]
     models.sort(key=lambda model: zlib.crc32("/".join(model).encode()))  # so that an interrupted run is a sample
     other = args.again or args.first

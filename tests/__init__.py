@@ -1,1 +1,1 @@
-"""Makes this folder the package `tests`, also where a library has installed one of that name."""
+"""A package of its own, because draccus, which lerobot needs, installs one with the same name."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+
 from tests.support import chromium, has_gpu, in_ci, installed_torch, record_row
 
 pytest_plugins = ["rocsolid.testing"]

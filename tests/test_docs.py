@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tests.support import ROOT, has_gpu, run_python
 
 PAGES = [

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.support import ROOT, clean_environ, run_python
 
 EXAMPLES = ROOT / "examples"

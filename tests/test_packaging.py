@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+
 from tests.support import ROOT, clean_environ, record_row, run_python, scaled_cpu_seconds
 
 FOREIGN = {"torch": "2.9.1+rocm6.4", "triton": "3.5.1+rocm6.4.gitabc", "numpy": "1.26.4"}

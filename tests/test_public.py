@@ -9,12 +9,12 @@ import sys
 from typing import get_args
 
 import pytest
-from tests.support import ROOT, clean_environ, has_gpu, run_python
 
 import rocsolid as rs
 from rocsolid import errors
 from rocsolid.api import capture, dryrun, explain, lint, observe, optimize, pretend, probe, safety, trace, tune
 from rocsolid.ops import audit_op, patch_calls, vendor_op
+from tests.support import ROOT, clean_environ, has_gpu, run_python
 
 NAMES = [
     "ABResult",

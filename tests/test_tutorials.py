@@ -4,9 +4,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.support import ROOT
 
 import tutorials
+from tests.support import ROOT
 
 TRIES = 3  # a speed-up can be missed while other programs use the cores
 

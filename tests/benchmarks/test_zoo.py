@@ -170,6 +170,19 @@ def test_generate_is_a_row_of_the_zoo() -> None:
 
 
 @pytest.mark.torch
+def test_pipelines_are_found_next_to_the_tests_of_another_package(tmp_path: Path) -> None:
+    """draccus, which lerobot needs, installs its tests as the package `tests`."""
+    pytest.importorskip("diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").touch()
+    code = "from benchmarks.zoo_programs import pipeline_names; print(*pipeline_names())"
+    environ = {**clean_environ(), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=200, check=False)
+    assert "flux" in done.stdout.split(), done.stderr
+
+
+@pytest.mark.torch
 def test_every_outcome_of_a_program() -> None:
     import torch
     from benchmarks.zoo import measure_program

@@ -914,25 +914,24 @@ PATCHES: dict[str, tuple[nn.Module, Any, bool]] = {
 def test_convolutions_whose_windows_do_not_overlap_become_products(kind: str) -> None:
     layer, x, changed = PATCHES[kind]
     model, x = copy.deepcopy(layer).bfloat16(), x.bfloat16()
+    weights = dict(model.named_parameters())
 
-    def patches(x: Any) -> Any:
-        return model(x).flatten(2).transpose(1, 2)
+    def convolution(x: Any, weights: Any) -> Any:
+        return torch.func.functional_call(model, weights, (x,))
 
-    expected = copy.deepcopy(layer).bfloat16().double()(x.double())
-    for function, wanted in ((model, expected), (patches, expected.flatten(2).transpose(1, 2))):
-        graph = traced(function, x).graph
-        before = next(n for n in graph.nodes if n.target is torch.ops.aten.convolution.default).meta["val"].stride()
-        write_out_patches(graph)
-        graph.lint()
-        code = torch.fx.GraphModule(
-            {"_param_constant0": model.weight, **({"_param_constant1": model.bias} if model.bias is not None else {})},
-            graph,
-        )
-        result = code(x)
+    def patches(x: Any, weights: Any) -> Any:
+        return convolution(x, weights).flatten(2).transpose(1, 2)
+
+    exact = copy.deepcopy(model).double()(x.double())
+    for function, wanted in ((convolution, exact), (patches, exact.flatten(2).transpose(1, 2))):
+        code = traced(function, x, weights)
+        expected = code(x, weights)
+        write_out_patches(code.graph)
+        code.recompile()
+        result = code(x, weights)
         assert ("aten.convolution" not in code.code) is changed
-        assert (result.double() - wanted).norm() <= 4e-3 * wanted.norm()
-        if function is model:
-            assert result.stride() == before
+        assert (result.double() - wanted).norm() <= 1.1 * (expected.double() - wanted).norm()
+        assert (result.shape, result.stride()) == (expected.shape, expected.stride())
 
 
 def test_products_of_patches_are_compiled() -> None:
@@ -1089,7 +1088,7 @@ def test_gpu_optimize_uses_our_attention_and_split_products(tmp_path: Any) -> No
     torch.testing.assert_close(fast(x, earlier, mask), model(x, earlier, mask), rtol=5e-2, atol=5e-2)
     tried = [form for form in fast.report().forms if {OWN_ATTENTION, SPLIT_PRODUCTS} <= form.settings.keys()]
     assert tried, fast.report()
-    assert tried[0].timing, tried[0].why
+    assert any(form.timing for form in tried), [form.why for form in tried]
 
 
 @pytest.mark.gpu
@@ -1170,7 +1169,9 @@ def kernels_of(function: Callable[[Any], Any], x: Any) -> list[str]:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         function(x)
         torch.cuda.synchronize()
-    on_gpu = [e.name for e in profile.events() if e.device_type is torch.autograd.DeviceType.CUDA]
+    on_gpu = [
+        e.name for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA
+    ]  # never the same object
     return [name for name in on_gpu if not name.startswith(("Memcpy", "Memset"))]
 
 

@@ -1,12 +1,15 @@
 """Import this before torchvision: its wheels on PyPI are for CUDA, and next to torch for the CPU their operators are not loaded.
 
 It then declares operators for which it has none, and cannot be imported. None of the programs here calls these operators.
+`make test` installs it in a folder of its own, where transformers does not find it.
 """
 
 import sys
+from pathlib import Path
 
 import torch
 
+sys.path.append(str(Path(sys.prefix) / "torchvision"))
 DECLARED = []
 try:
     import torchvision  # noqa: F401

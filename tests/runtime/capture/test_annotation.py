@@ -121,7 +121,8 @@ def test_an_attempt_that_was_given_up_leaves_no_trace(target: Target, tmp_path: 
 
     model = target.module(torch.nn.Sequential(torch.nn.Linear(4, 4), Waits(), torch.nn.Linear(4, 4), Waits()))
     captured = target.capture(model, annotate=tmp_path)
-    captured(target.randn(2, 4))
+    for _ in range(2):  # the first call of a process may import a library, and is then captured with the second
+        captured(target.randn(2, 4))
 
     assert captured.report().workarounds
     assert len(list(tmp_path.iterdir())) == 2, (

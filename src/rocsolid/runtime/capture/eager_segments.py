@@ -4,6 +4,7 @@ This is for modules that cannot be captured, such as work on the CPU or a branch
 same shapes every time.
 """
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Final
@@ -150,7 +151,8 @@ class CheckedRead:
 
         self._read: Callable[[], Any] | None = read
         self._code = user_code_line()
-        self._module = current_module()  # to run in eager instead, if the value is another one
+        module = current_module()  # runs in eager instead, if the value is another one
+        self._module = weakref.ref(module) if module is not None else None  # it may hold the captured function
         self.value = read()
 
     def replay(self) -> None:
@@ -160,11 +162,11 @@ class CheckedRead:
             code = self._code
             what = code.text[code.start : code.end] if code and code.end else "a value that Python reads"
             problem = f"`{what}` is {value!r}; during the capture it was {self.value!r}"
-            raise CannotCapture(Reason.HOST_SYNC, problem, code=code, module=self._module)
+            raise CannotCapture(Reason.HOST_SYNC, problem, code=code, module=self._module() if self._module else None)
 
     def close(self) -> None:
         """Free the tensor."""
-        self._read = self._module = None
+        self._read = None
 
     def dump(self, path: str) -> None:
         """Write nothing, because there is no graph here."""
