@@ -8,7 +8,6 @@ from typing import Any
 from rocsolid.errors import UnknownNameError, UsageError, require_type
 from rocsolid.model.bucket import Bucket
 from rocsolid.model.capture_report import CheckFailure
-from rocsolid.model.capture_rule import Runtime
 from rocsolid.numerics import Tolerance
 
 _OUTPUTS = ("clone", "alias", "out")
@@ -119,6 +118,8 @@ class Options:
         _require_one_of("unpad", self.unpad, _UNPAD)
         _require_one_of("backend", self.backend, _BACKENDS)
         if self.simulate:
+            from rocsolid.model.capture_rule import Runtime
+
             _require_one_of("simulate", self.simulate, tuple(runtime.value for runtime in Runtime))
         if self.simulate and self.backend != "record":
             msg = f'simulate={self.simulate!r} requires backend="record" (got backend={self.backend!r})'
