@@ -286,7 +286,7 @@ def _capture_inference(
 
 @contextmanager
 def _as_captured(aside: SetAside) -> Iterator[None]:
-    """Run the function in eager as it was captured: it is told that it is being captured, except in the modules that run in eager."""
+    """Run the function in eager as it was captured: torch says in it that a capture is running, except in the modules that run in eager."""
     with reported_as_capturing(), aside.modules_in(), aside.variants_in_use():
         yield
 
