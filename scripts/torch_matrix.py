@@ -340,9 +340,11 @@ def releases_line() -> str:
         "this table has no run yet of": [r for r in RELEASES if r not in results],
         "some parts were not run with": partly,
     }
+    oldest, *_, newest = RELEASES
     said = "; ".join(f"{state} {', '.join(releases)}" for state, releases in states.items() if releases)
     return (
-        f"- torch {SUPPORTED_TORCH}, Python 3.10 to 3.14, Linux. CI runs every test with {ci_release()} on the CPU. "
+        f"- torch {SUPPORTED_TORCH}, Python 3.10 to 3.14, Linux. CI runs every test with {ci_release()} on the CPU, "
+        f"and a part of them with {oldest} and {newest}. "
         f"In [the table by release](docs/generated/torch-releases.md) {said}. "
         f"On a GPU: {gpu['torch']} on one {gpu['device']} ([details](docs/reference/support.md))."
     )
