@@ -14,6 +14,7 @@ import datetime as dt
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +41,7 @@ RELEASES = {
 }
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 INTERRUPTED = -signal.SIGINT  # the exit code of a program that was ended because no time was left
+FREE_BYTES = 18e9  # for two environments at once, with what pip downloads for them
 # What CI runs with the oldest and the newest release, the most telling first, because time may end. Left out are `test_routes.py`,
 # two searches through random programs, checks of the source, programs that CI has run with another release for what torch has no
 # part in, dry runs, child processes that compile again, and the tests that need libraries besides torch.
@@ -156,6 +158,10 @@ def make_environment(release: str, folder: Path, kind: str = "test", left_s: flo
     """Return the Python of an environment with this release; None, with a line that says so, where it cannot be installed."""
     target = folder / release
     started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (target / f".{kind}").exists() and shutil.disk_usage(folder).free < FREE_BYTES:
+        print(f"matrix: torch {release}: NOT RUN, less than {FREE_BYTES / 1e9:.0f} GB are free in {folder}", flush=True)
+        return None
     command = ["make", "--silent", f"VENV={target}", f"TORCH=torch=={release}", f"TRITON=triton=={RELEASES[release]}"]
     command += [f"TORCH_INDEX=--extra-index-url {CPU_WHEELS}"] if is_reachable(CPU_WHEELS) else []
     # No bytecode of what is never imported. Not the flags and jobs of a `make` that runs this.
