@@ -42,9 +42,9 @@ RELEASES = {
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 INTERRUPTED = -signal.SIGINT  # the exit code of a program that was ended because no time was left
 FREE_BYTES = 18e9  # for two environments at once, with what pip downloads for them
-# What CI runs with the oldest and the newest release, the most telling first, because time may end. Left out are `test_routes.py`,
-# two searches through random programs, checks of the source, programs that CI has run with another release for what torch has no
-# part in, dry runs, child processes that compile again, and the tests that need libraries besides torch.
+# What CI runs with the oldest and the newest release, the most telling first, because time may end. Left out are the tests that take
+# long and repeat with a whole program what others of the same folder test alone: routes, searches through random programs, programs
+# under `rocsolid run`, dry runs, child processes that compile again; and checks of the source, which no release changes.
 LEFT_OUT = (
     "tests/torchapi/test_closed_names.py::test_all_scenarios_together_use_every_name",
     "tests/torchapi/test_closed_names.py::test_with_names_closed_a_dry_run_works_or_says_what_it_needs",
