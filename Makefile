@@ -41,8 +41,9 @@ other-tests:
 matrix:
 	$(PYTHON) scripts/torch_matrix.py
 
-# A part of the tests with the oldest and the newest release: scripts/torch_matrix.py lists what is left out. After 27 minutes from
-# the start of `make`, what has not been run is listed. At a low priority, because some of the other tests measure time.
+# The tests of torchapi, runtime, observe, optimize and probe with the oldest and the newest release. Left out are long tests that run
+# whole programs (routes, random programs, `rocsolid run`, dry runs, child processes that compile again): LEFT_OUT in the script.
+# After 27 minutes from the start of `make`, what has not been run is listed. At a low priority, because other tests measure time.
 matrix-ends:
 	nice -n 10 $(PYTHON) scripts/torch_matrix.py --ends --deadline $$(( STARTED + 27 * 60 - $$(date +%s) ))
 

@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("torch") and not has_torch and not in_ci():
             item.add_marker(pytest.mark.skip(reason="torch is not installed"))
         if item.get_closest_marker("browser") and not chromium() and not in_ci():
-            item.add_marker(pytest.mark.skip(reason="Chromium is not installed"))
+            item.add_marker(pytest.mark.skip(reason="Chromium or playwright is not installed"))
         if item.get_closest_marker("gpu") and not has_gpu():
             item.add_marker(pytest.mark.skip(reason="no ROCm or CUDA device"))
 

@@ -1,5 +1,6 @@
 """Helpers of the tests: hand-made environments, and child processes with a clean or prepared environment."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -41,7 +42,9 @@ def in_ci() -> bool:
 
 
 def chromium() -> str:
-    """The path of the browser; empty if there is none."""
+    """The path of the browser; empty if there is none, or nothing that controls it."""
+    if importlib.util.find_spec("playwright") is None:
+        return ""
     return shutil.which("chromium") or shutil.which("google-chrome") or ""
 
 

@@ -175,11 +175,15 @@ def test_releases_that_cannot_be_installed_are_no_failure(
 ) -> None:
     message = "ERROR: No matching distribution found for torch==2.15.0"
     monkeypatch.setattr(torch_matrix, "is_reachable", lambda _: False)
+    monkeypatch.setattr(torch_matrix, "FREE_BYTES", 0)
     monkeypatch.setattr(torch_matrix, "run_until", lambda *_: (2, f"WARNING: Retrying\n{message}\nmake: *** Error 1\n"))
 
     assert torch_matrix.run_ends(tmp_path, None) is False
 
     second, first = sorted(capsys.readouterr().out.splitlines(), reverse=True)
+    monkeypatch.setattr(torch_matrix, "FREE_BYTES", float("inf"))
+    assert torch_matrix.make_environment("2.15.0", tmp_path) is None
+    assert "NOT RUN, less than inf GB are free" in capsys.readouterr().out
     assert first == f"matrix: torch 2.15.0: NOT RUN, it cannot be installed here ({message})"
     assert second.startswith("matrix: torch 2.9.1: NOT RUN")
 
