@@ -40,6 +40,8 @@ RELEASES = {
     "2.15.0": "3.9.0",
 }
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+# A process group that can be ended. Not a session: Linux gives each session an equal share of the CPU, whatever `nice` says.
+_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
 INTERRUPTED = -signal.SIGINT  # the exit code of a program that was ended because no time was left
 FREE_BYTES = 18e9  # for two environments at once, with what pip downloads for them
 # What CI runs with the oldest and the newest release, the most telling first, because time may end. Left out are the tests that take
@@ -193,9 +195,7 @@ def run_until(
 ) -> tuple[int, str]:
     """Run a program; return its exit code, and its stderr if that is not in `log`. Where no time is left, end all its processes."""
     out, err = log or subprocess.DEVNULL, log or subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=ROOT, env=env, text=True, stdout=out, stderr=err, start_new_session=True
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, env=env, text=True, stdout=out, stderr=err, **_GROUP) as process:
         try:
             stderr = process.communicate(timeout=left_s)[1]
         except subprocess.TimeoutExpired:
