@@ -126,7 +126,7 @@ def test_wheel_is_small_and_complete(built: Path) -> None:
         names, source = opened.namelist(), packed.getnames()
     here = {str(file.relative_to(ROOT / "src")) for file in (ROOT / "src/rocsolid").rglob("*") if file.is_file()}
 
-    assert wheel.stat().st_size < 1_500_000
+    assert wheel.stat().st_size < 1_600_000
     assert {name for name in here if "__pycache__" not in name} <= set(names)
     assert not [name for name in names if not name.startswith("rocsolid")]
     for needed in ("README.md", "ARCHITECTURE.md", "examples/README.md", "docs/index.md", "tests/conftest.py"):
