@@ -242,7 +242,8 @@ def _compile_for_fixed_sizes(
     model: Any, *, exact: bool, profile: str, plan: Plan | str | Path | None, deadline_s: float | None
 ) -> Any:
     """Return the compiled model; None if there is no time for it, or if this torch cannot compile with the numerics of eager."""
-    options = exact_options() if exact else None
+    device_type = next((parameter.device.type for parameter in model.parameters()), "cpu")
+    options = exact_options(device_type) if exact else None
     if deadline_s == 0 or options == {}:
         return None
     selected = select_plan(profile, plan, quick_environment())

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
+from rocsolid.model.release import compare
 from rocsolid.torchapi.config.modes import accepted_options
 from rocsolid.torchapi.inductor.graph_pass import graph_pass, passes_supported
 
@@ -22,8 +23,11 @@ _SETTINGS: Final = (
 )
 
 
-def exact_options() -> dict[str, Any]:
-    """Return the options of `torch.compile` for the numerics of eager; empty if this torch lacks what they need."""
+def exact_options(device_type: str = "cpu") -> dict[str, Any]:
+    """Return the options of `torch.compile` for the numerics of eager; empty if this torch lacks what they need on the device."""
+    # TypeError: CppVecOverrides.to_dtype() got an unexpected keyword argument 'use_compute_types'
+    if device_type == "cpu" and compare(torch.__version__, "2.11") < 0:
+        return {}
     options: dict[str, Any] = dict.fromkeys(accepted_options({*_SETTINGS}), True)
     if _SETTINGS[0] not in options or not passes_supported():
         return {}
