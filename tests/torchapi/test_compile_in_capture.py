@@ -8,6 +8,7 @@ from tests.support import installed_torch
 
 from rocsolid.errors import CompileInCaptureError
 from rocsolid.model.release import compare
+from rocsolid.torchapi import name_probes
 from rocsolid.torchapi.graphs import capture_state
 
 pytestmark = pytest.mark.torch
@@ -165,3 +166,18 @@ def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
     finally:
         torch.cuda.CUDAGraph.capture_begin = plain
         torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("others", [0, 1, 2, 3])
+def test_guards_around_a_guard_refuse_compiles_once_and_leave_the_compiler_as_it_was(others: int) -> None:
+    import torch
+
+    undo = [capture_state.refuse_compiles_in_captures() for _ in range(others)]
+    try:
+        refused, streams_left = name_probes._in_graph_block.__wrapped__()  # it has a guard of its own
+    finally:
+        for one in reversed(undo):
+            one()
+    torch._dynamo.reset()
+    assert (refused, streams_left) == (True, 1)
+    assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)) == 2, "compiles are still refused"

@@ -46,6 +46,8 @@ MARKED_CONSTANT = private_name(
     text=True,
     without="rs.capture: compiled code that asks whether a graph is captured has a graph break in the warm-up",
 )
+_SCOPE: Final = "_rocsolid_scope"  # of a torch.cuda.graph: what its block does
+_LEAVING: Final = "_rocsolid_leaving"
 _MAX_CAPTURE_S: Final = 60.0
 _MAX_WAIT_S: Final = 10.0
 COMPILE_PROBLEM: Final = (
@@ -272,11 +274,15 @@ def refuse_compiles_in_captures() -> Callable[[], None]:
 
 def _wrap_enter(original: Callable[..., Any]) -> Callable[..., Any]:
     def enter(graph: Any) -> Any:
-        scope = ExitStack()
-        scope.enter_context(rng_state_frozen())
-        entered = original(graph)
-        scope.enter_context(compiles_refused())
-        vars(graph)["_rocsolid_scope"] = scope
+        if _SCOPE in vars(graph):  # another guard, around this one, refuses them
+            return original(graph)
+        with ExitStack() as scope:
+            vars(graph)[_SCOPE] = scope
+            scope.callback(vars(graph).pop, _SCOPE)
+            scope.enter_context(rng_state_frozen())
+            entered = original(graph)
+            scope.enter_context(compiles_refused())
+            vars(graph)[_SCOPE] = scope.pop_all()
         return entered
 
     return enter
@@ -284,7 +290,11 @@ def _wrap_enter(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap_exit(original: Callable[..., Any]) -> Callable[..., Any]:
     def leave(graph: Any, kind: Any, error: Any, trace: Any) -> Any:
-        scope: ExitStack | None = vars(graph).pop("_rocsolid_scope", None)
+        scope: ExitStack | None = vars(graph).get(_SCOPE)
+        if scope is None or vars(graph).get(_LEAVING):
+            return original(graph, kind, error, trace)
+        scope.callback(vars(graph).pop, _LEAVING)
+        vars(graph)[_LEAVING] = True
         try:
             original(graph, kind, error, trace)
         except Exception:
@@ -292,11 +302,9 @@ def _wrap_exit(original: Callable[..., Any]) -> Callable[..., Any]:
             if (stream_context := _STREAM.of(graph)) is not None:
                 stream_context.__exit__(kind, error, trace)
             if error is None:
-                if scope is not None:
-                    scope.close()
+                scope.close()
                 raise
             # The error inside the block is the cause, so that one is raised.
-        if scope is not None:
-            scope.__exit__(kind, error, trace)
+        return scope.__exit__(kind, error, trace)
 
     return leave
