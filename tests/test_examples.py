@@ -32,7 +32,8 @@ def test_every_example_is_listed_and_short() -> None:
 
     assert files == sorted([*RUN, SERVED, COMFYUI])
     assert all(f"]({name}.py)" in listed for name in files)
-    assert max(len(file.read_text().splitlines()) for file in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("ci/*"))) < 120
+    for file in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("ci/*")):
+        assert len(file.read_text().splitlines()) < (150 if file.stem == COMFYUI else 120), file  # two nodes to copy
 
 
 @pytest.mark.torch
