@@ -172,6 +172,8 @@ def test_no_graph_is_captured_under_a_rocm_plan(how: str) -> None:
 def test_guards_around_a_guard_refuse_compiles_once_and_leave_the_compiler_as_it_was(others: int) -> None:
     import torch
 
+    if compare(installed_torch(), "2.14") >= 0:
+        pytest.skip(f"torch {installed_torch()} refuses compiles in captures itself")
     undo = [capture_state.refuse_compiles_in_captures() for _ in range(others)]
     try:
         refused, streams_left = name_probes._in_graph_block.__wrapped__()  # it has a guard of its own
