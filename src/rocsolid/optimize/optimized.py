@@ -469,7 +469,7 @@ def optimized(  # noqa: PLR0913 - each is one decision of rs.optimize
         raced_in, outcome = "", None
         elsewhere: Sequence[FormResult] = ()
         if isinstance(raced, NoChildRace):
-            raced_in = f"this process{', without settings and graph passes' * may_crash}: {raced.why}"
+            raced_in = f"this process: {raced.why}{'; without settings and graph passes' * may_crash}"
         elif raced is not None and (outcome := _set_up_winner(raced, forms, saved, form_race, tried)):
             raced_in, elsewhere = _IN_CHILD, raced.forms
         elif raced is not None:

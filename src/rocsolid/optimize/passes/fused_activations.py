@@ -35,7 +35,7 @@ _ELEMENTWISE: Final = frozenset(
 )  # fmt: skip
 _VIEWS: Final = ("view", "reshape")
 _MAX_STEPS: Final = 24  # an activation is among so many nodes after its layer
-_MAX_ERROR: Final = 1e-5  # because of the digits of the constants; two activations differ by more than 1e-4
+_ROUNDED: Final = 1e-5  # by this, for the digits of the constants; two activations differ by more than 1e-4
 
 
 class _Activated(NamedTuple):
@@ -106,7 +106,7 @@ def _name_of_activation(nodes: list[Node]) -> str:
     errors = {
         name: float((values[nodes[-1]] - function(points)).abs().max()) for name, function in _ACTIVATIONS.items()
     }
-    return next((name for name, error in errors.items() if error < _MAX_ERROR), "")
+    return next((name for name, error in errors.items() if error < _ROUNDED), "")
 
 
 def _fuse_gate(graph: Graph, gate: _Activated) -> bool:
