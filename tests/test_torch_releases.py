@@ -149,6 +149,29 @@ def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], b
     return lambda seconds: torch_matrix.run_ends(tmp_path, time.monotonic() + seconds)
 
 
+@pytest.mark.usefixtures("ends")
+def test_what_fails_in_ci_is_run_once_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    test = """import pathlib
+
+def test_first():
+    first, ran = not pathlib.Path(RAN).exists(), pathlib.Path(RAN).touch()
+    assert not first
+
+def test_other():
+    pass
+"""
+    file, ran = tmp_path / "test_flaky.py", tmp_path / "ran"
+    file.write_text(test.replace("RAN", repr(str(ran))))
+    python = torch_matrix.make_environment("2.15.0", tmp_path)
+    assert python is not None
+    for again, failed in ((False, 1), (True, 0)):
+        ran.unlink(missing_ok=True)
+        result = torch_matrix.run_part("2.15.0", python, str(file), 100.0, again=again)
+        assert result is not None
+        assert (len(result["failed"]), result["passed"]) == (failed, 2 - failed)
+    assert "passed when run again: [" in capsys.readouterr().out
+
+
 def test_at_the_deadline_failures_count_and_the_rest_is_listed(
     ends: Callable[[float], bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
