@@ -30,7 +30,6 @@ from rocsolid.optimize.graph_passes import finding_unsuitable, is_pass, pass_opt
 from rocsolid.optimize.prewarm import prewarm_libraries
 from rocsolid.optimize.race import MakeForm, RacedForm, RaceLimits, expect, prepare
 from rocsolid.optimize.settings_search import (
-    Settings,
     SettingsSearch,
     TriedSetting,
     can_be_set,
@@ -566,7 +565,7 @@ def _recheck_or_race(
             outcome.why += f"; {measured}"
             return outcome
         traces.disable()
-    outcome = _race(make_forms, saved, form_race, joint_settings(tried_settings), tried_settings)
+    outcome = _race(make_forms, saved, form_race, tried_settings)
     on_gpu = any(raced.form.graph for raced in outcome.forms)
     limit = min(form_race.deadline, time.perf_counter() + (_SETTINGS_ON_GPU_S if on_gpu else _SETTINGS_S))
     outcome = SettingsSearch(
@@ -589,12 +588,11 @@ def _race(
     make_forms: MakeForms,
     saved: SavedRun,
     form_race: FormRace,
-    joint: Settings,
     tried_settings: Sequence[TriedSetting],
 ) -> RaceOutcome:
     """Race all forms, the compiled ones with the joint settings, so that each form is compiled once; without, if none of these works."""
     failed: Sequence[RacedForm] = ()
-    if joint:
+    if joint := joint_settings(tried_settings):
         saved.traces.disable()  # they are without these settings
         outcome = form_race.run(make_forms(decisions_of(joint, tried_settings)), settings=joint)
         failed = [x for x in outcome.forms if x.form.compiles]
